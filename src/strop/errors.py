@@ -1,0 +1,105 @@
+"""Error -> what failed, at which boundary, and what to do: one flat family.
+
+Everything raises these; the HTTP edge takes `http_status` from them, the command line prints `str(error)`.
+Imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class StropError(Exception):
+    """A failure that names the boundary it crossed and, where one is known, the fix.
+
+    `boundary` and `http_status` are class attributes, so that a handler needs no table.
+    """
+
+    boundary = "strop"
+    http_status = 500
+
+    def __init__(self, message: str, *, fix: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong with an input: where it stands, what it is, how to mend it."""
+
+    place: str
+    message: str
+    fix: str | None = None
+
+    def __str__(self) -> str:
+        line = f"{self.place}: {self.message}" if self.place else self.message
+        return f"{line} ({self.fix})" if self.fix else line
+
+
+class _ProblemsError(StropError):
+    """Base of the errors that list every problem of an input at once."""
+
+    http_status = 400
+
+    def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
+        self.subject = subject
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{subject}: {count}\n{lines}")
+
+
+class ConfigError(_ProblemsError):
+    """A configuration that would not do what it says; nothing has been started."""
+
+    boundary = "config"
+
+
+class DataError(_ProblemsError):
+    """Dataset rows that cannot be used; nothing has been started."""
+
+    boundary = "data"
+
+
+class FunctionError(StropError):
+    """A user function could not be loaded, started or reached. A failed *call* is data, not this."""
+
+    boundary = "function"
+    http_status = 422
+
+
+class ModelError(StropError):
+    """A model name that resolves to nothing, or weights that cannot be loaded."""
+
+    boundary = "model"
+    http_status = 404
+
+
+class EngineError(StropError):
+    """The engine cannot run a request: too long, not enough KV memory, stopped."""
+
+    boundary = "engine"
+    http_status = 400
+
+
+class StoreError(StropError):
+    """The database or the blob store refused."""
+
+    boundary = "store"
+
+
+class CheckpointError(StropError):
+    """A checkpoint that is incomplete, damaged or of another kind."""
+
+    boundary = "checkpoint"
+
+
+class TrainingError(StropError):
+    """The run cannot go on: too many failures in a step, or numbers that are not finite."""
+
+    boundary = "training"

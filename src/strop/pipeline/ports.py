@@ -1,0 +1,107 @@
+"""The machines the flow needs, as it sees them. `cli` hands in real ones, tests hand in fakes.
+
+Imports only the schema: whatever satisfies these Protocols never has to import this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from strop.schema.batch import Batch
+from strop.schema.function import FunctionInput, ModelResource
+from strop.schema.job import JobStatus
+from strop.schema.reply import FunctionReply
+from strop.schema.sampling import SamplingParams
+from strop.schema.trajectory import Group, Turn
+
+
+class Capture(Protocol):
+    """The gateway: hands out an OpenAI-compatible address for one attempt and remembers what was sampled there."""
+
+    def open(self, rollout_id: str, attempt_id: str, *, sampling: SamplingParams, training: bool) -> ModelResource:
+        """Start capturing. `sampling` is what calls get that set nothing themselves, `max_tokens` included.
+
+        While `training`, calls that would sample from another distribution than the loss assumes (top-p, top-k,
+        temperature 0) are answered 400.
+        """
+        ...
+
+    async def chat(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+    ) -> dict[str, Any]:
+        """Sample one assistant message without HTTP; captured like any other call."""
+        ...
+
+    def close(self, rollout_id: str, attempt_id: str) -> tuple[Turn, ...]:
+        """Seal the attempt and give its turns in order of completion. Later calls to its address get 409."""
+        ...
+
+    def prompt_length(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> int:
+        """Tokens of the rendered prompt, generation prompt included."""
+        ...
+
+
+class FunctionRunner(Protocol):
+    """Runs user functions in their workers. Never raises for what a function did: the reply says it."""
+
+    async def call(self, name: str, payload: FunctionInput) -> FunctionReply: ...
+
+
+class Learner(Protocol):
+    """Holds the trainable weights."""
+
+    def update(self, batch: Batch) -> Mapping[str, float]:
+        """Run the optimizer updates of one step; metrics under their registry names."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write weights, optimizer, schedule and RNG below `folder`, which the caller makes atomic."""
+        ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+class Publisher(Protocol):
+    """Makes the learner's weights the ones the engine samples from."""
+
+    def publish(self) -> int:
+        """Returns the policy version now live."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where everything that happened is written. Calls return quickly and never raise for a slow reader."""
+
+    def status(self, status: JobStatus, *, error: str | None = None) -> None: ...
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
+        """`split` is `train` or `validation`."""
+        ...
+
+    def checkpoint(self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool) -> None: ...
+
+    def event(self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None) -> None: ...
+
+    def progress(self, step: int, phase: str, done: int, total: int) -> None:
+        """How far the current phase (`rollout`, `validation`, `update`) of a step is; not stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """All the ports of one run."""
+
+    capture: Capture
+    functions: FunctionRunner
+    learner: Learner
+    publisher: Publisher
+    recorder: Recorder

@@ -1,0 +1,80 @@
+"""What the learner takes: sequences, packed so that nothing common is computed twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequence:
+    """One trainable token sequence of a rollout.
+
+    Shapes:
+        token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
+        policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
+    Units:
+        advantage is the rollout's. `weight` is 1 / (sequences of that rollout): a rollout weighs the same
+        however many sequences it gave.
+    """
+
+    rollout_id: str
+    group_id: str
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[bool, ...]
+    behaviour_logprobs: tuple[float, ...]
+    temperatures: tuple[float, ...]
+    advantage: float = 0.0
+    weight: float = 1.0
+
+    @property
+    def num_loss_tokens(self) -> int:
+        return sum(self.loss_mask)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack:
+    """Sequences of one group as a prefix tree in depth-first order: each common prefix stands once.
+
+    Node j is an ancestor of node i, or i itself, exactly when `j <= i < subtree_end[j]`: that is the whole
+    attention mask. Identical rollouts share their nodes and edges.
+
+    Shapes:
+        token_ids, positions, subtree_end: (N,) nodes. `positions` is the depth, the root's is 0.
+        edge_nodes, edge_tokens, edge_temperatures: (E,) each sampled token once: the node that predicts it,
+        the token, the temperature it was sampled at.
+        sequence_edges: one tuple a sequence: its sampled tokens, in order, as indices into the edges.
+    """
+
+    token_ids: tuple[int, ...]
+    positions: tuple[int, ...]
+    subtree_end: tuple[int, ...]
+    edge_nodes: tuple[int, ...]
+    edge_tokens: tuple[int, ...]
+    edge_temperatures: tuple[float, ...]
+    sequence_edges: tuple[tuple[int, ...], ...]
+    sequences: tuple[Sequence, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniBatch:
+    """The packs of one optimizer update, with the normalisers of the whole update.
+
+    `num_rollouts` and `num_loss_tokens` are counted over all packs before any backward pass, so that no loss
+    depends on how the packs are cut or spread.
+    """
+
+    packs: tuple[Pack, ...]
+    num_rollouts: int
+    num_loss_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """All that one step trains on, in the order of its optimizer updates."""
+
+    step: int
+    mini_batches: tuple[MiniBatch, ...]
+
+    @property
+    def num_sequences(self) -> int:
+        return sum(len(pack.sequences) for mini in self.mini_batches for pack in mini.packs)

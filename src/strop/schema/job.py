@@ -1,0 +1,88 @@
+"""What the store remembers of a job besides its trajectories."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class JobStatus(StrEnum):
+    PENDING = "PENDING"
+    QUEUING = "QUEUING"
+    RUNNING = "RUNNING"
+    CANCELING = "CANCELING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+    @property
+    def final(self) -> bool:
+        return not ALLOWED_MOVES[self]
+
+
+ALLOWED_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.PENDING: frozenset({JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
+    JobStatus.QUEUING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
+    JobStatus.RUNNING: frozenset({JobStatus.CANCELING, JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}),
+    JobStatus.CANCELING: frozenset({JobStatus.CANCELED, JobStatus.SUCCEEDED, JobStatus.FAILED}),
+    JobStatus.SUCCEEDED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.CANCELED: frozenset(),
+}
+"""The whole life cycle: what is not listed is a conflict."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, protected_namespaces=())
+
+
+class Job(_Record):
+    """`config` is the resolved configuration without secrets (`runtime.env` values are masked)."""
+
+    job_id: str
+    name: str
+    status: JobStatus
+    model: str
+    config: dict[str, Any] = Field(default_factory=dict)
+    error: str | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class Checkpoint(_Record):
+    """A folder on disk that has passed its manifest. `validation` is mean@1 at that step, where measured."""
+
+    checkpoint_id: str
+    job_id: str
+    step: int
+    folder: Path
+    policy_version: int
+    validation: float | None = None
+    published: bool = False
+    created_at: datetime
+
+
+class Event(_Record):
+    """Something a person should know: a kind in snake_case, a sentence, data for machines."""
+
+    job_id: str
+    kind: str
+    message: str
+    step: int | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    created_at: datetime
+
+
+class LogLine(_Record):
+    """One line of output. `component` is `trainer`, `engine` or `function:<name>`."""
+
+    job_id: str
+    component: str
+    stream: str
+    text: str
+    created_at: datetime
