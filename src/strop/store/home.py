@@ -1,0 +1,14 @@
+"""Environment -> the folder where Strop keeps what is its own: database, models, checkpoints.
+
+The one place that reads `STROP_HOME`; everybody else asks here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def home() -> Path:
+    """`STROP_HOME`, else `~/.strop`, as an absolute path. Not created: whoever writes there does."""
+    return Path(os.environ.get("STROP_HOME") or "~/.strop").expanduser().absolute()
