@@ -45,12 +45,16 @@ class _ProblemsError(StropError):
     """Base of the errors that list every problem of an input at once."""
 
     http_status = 400
+    printed: int | None = None
+    """How many of the problems the text shows; None: all. `problems` holds them all."""
 
     def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
         self.subject = subject
         self.problems = tuple(problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        lines = "\n".join(f"  {problem}" for problem in self.problems[: self.printed])
+        if self.printed is not None and len(self.problems) > self.printed:
+            lines += f"\n  ... and {len(self.problems) - self.printed} more"
         super().__init__(f"{subject}: {count}\n{lines}")
 
 
@@ -64,6 +68,7 @@ class DataError(_ProblemsError):
     """Dataset rows that cannot be used; nothing has been started."""
 
     boundary = "data"
+    printed = 20
 
 
 class FunctionError(StropError):

@@ -24,6 +24,8 @@ class Capture(Protocol):
     def open(self, rollout_id: str, attempt_id: str, *, sampling: SamplingParams, training: bool) -> ModelResource:
         """Start capturing. `sampling` is what calls get that set nothing themselves, `max_tokens` included.
 
+        `sampling.seed` is the attempt's: each of its calls draws a seed of its own from it by its order, so that
+        several calls never share their noise and a resumed run samples what the uninterrupted one did.
         While `training`, calls that would sample from another distribution than the loss assumes (top-p, top-k,
         temperature 0) are answered 400.
         """
@@ -68,11 +70,27 @@ class Learner(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
+class CheckpointWriter(Protocol):
+    """Writes and reads whole checkpoints of the learner it was made with; what it leaves behind is never half-written."""
+
+    def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
+        """Write learner, tokenizer, `position` and manifest; `folder` is the checkpoint's own and appears at once.
+
+        A folder of that name from an earlier run is replaced. `position` is JSON and belongs to the loop.
+        Returns the folder.
+        """
+        ...
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Verify the manifest, load the learner, give `position` back as it was written."""
+        ...
+
+
 class Publisher(Protocol):
     """Makes the learner's weights the ones the engine samples from."""
 
     def publish(self) -> int:
-        """Returns the policy version now live."""
+        """Returns the policy version now live, which is the learner's own: after a resume it counts on."""
         ...
 
 
@@ -103,5 +121,6 @@ class Machines:
     capture: Capture
     functions: FunctionRunner
     learner: Learner
+    checkpoints: CheckpointWriter
     publisher: Publisher
     recorder: Recorder
