@@ -40,8 +40,8 @@ def sequences_of(trajectory: Trajectory, *, group_id: str) -> tuple[Sequence, ..
 
     A turn extends the longest sequence that its prompt starts with, else it begins a new one: branches,
     `n > 1` choices, subagents and templates that drop earlier text give siblings. Turns are taken by length
-    and ids of their prompt, not by the order they ended in, so that calls made at once give the same sequences
-    however they raced; a prompt that contains an earlier answer is longer than the prompt of that answer.
+    and ids of their prompt, not by the order they ended in, so that calls made at once give the same
+    sequences however they raced; a prompt that contains an earlier answer is longer than that answer's prompt.
 
     Returns:
         Sequences of weight 1 / (their number); empty when nothing was sampled.
@@ -90,9 +90,8 @@ def _check(turn: Turn, rollout_id: str) -> None:
     if not turn.prompt_ids:
         raise ValueError(f"{place}: no prompt ids; the first token of a sequence cannot be a sampled one")
     if len(turn.behaviour_logprobs) != len(turn.completion_ids):
-        raise ValueError(
-            f"{place}: {len(turn.completion_ids)} sampled ids, {len(turn.behaviour_logprobs)} behaviour logprobs"
-        )
+        found = f"{len(turn.completion_ids)} sampled ids, {len(turn.behaviour_logprobs)} behaviour logprobs"
+        raise ValueError(f"{place}: {found}")
     if turn.temperature <= 0.0:
         raise ValueError(
             f"{place}: sampled at temperature {turn.temperature}; a greedy choice has nothing to train"

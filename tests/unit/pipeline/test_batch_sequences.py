@@ -1,4 +1,4 @@
-"""Turns -> sequences by the exact-prefix rule: by hand, and on random conversations with branches and rewrites."""
+"""Turns -> sequences by the exact-prefix rule: by hand, and random conversations."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_ids_without_their_logprobs_are_refused() -> None:
         response={},
         latency_s=0.0,
     )
-    with pytest.raises(ValueError, match="2 sampled ids but 1 behaviour logprobs"):
+    with pytest.raises(ValueError, match="2 sampled ids, 1 behaviour logprobs"):
         sequences_of(trajectory(broken), group_id="g")
 
 
