@@ -1,0 +1,146 @@
+"""Seed -> data/train.jsonl and data/validation.jsonl: one-step problems for an agent with a calculator.
+
+Training mixes bare arithmetic, which the small model can nearly do from the start, with word problems, which it
+cannot: the easy half carries the hard half along. Validation is word problems only, and shares neither numbers
+nor wordings with training.
+
+    python examples/calculator/make_data.py
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SEED = 20260101
+NUM_TRAINING, NUM_VALIDATION = 512, 64
+
+ADD, SUBTRACT, MULTIPLY = "+", "-", "*"
+COMPUTE: dict[str, Callable[[int, int], int]] = {
+    ADD: lambda a, b: a + b,
+    SUBTRACT: lambda a, b: a - b,
+    MULTIPLY: lambda a, b: a * b,
+}
+
+ARITHMETIC = [
+    "What is {a} {op} {b}?",
+    "Compute {a} {op} {b}.",
+    "Calculate {a} {op} {b}.",
+    "{a} {op} {b} = ?",
+    "Please work out {a} {op} {b}.",
+    "How much is {a} {op} {b}?",
+]
+
+TRAINING_WORDS = {
+    ADD: [
+        "{name} has {a} {thing} and buys {b} more. How many {thing} does {name} have now?",
+        "There are {a} {thing} in one box and {b} in another. How many {thing} are there in total?",
+        "{name} collected {a} {thing} on Monday and {b} on Tuesday. How many {thing} is that altogether?",
+        "A shop sold {a} {thing} in the morning and {b} in the afternoon. How many {thing} did it sell that day?",
+        "{name} had {a} {thing}. A friend gave {name} {b} more. How many {thing} are there now?",
+    ],
+    SUBTRACT: [
+        "{name} had {a} {thing} and gave away {b}. How many {thing} are left?",
+        "A box held {a} {thing}. {b} of them were taken out. How many {thing} remain in the box?",
+        "{name} baked {a} {thing} and sold {b} of them. How many {thing} does {name} still have?",
+        "There were {a} {thing} on the table, then {b} fell off. How many {thing} are still on the table?",
+        "{name} needs {a} {thing} and already has {b}. How many more {thing} does {name} need?",
+    ],
+    MULTIPLY: [
+        "There are {a} boxes with {b} {thing} in each. How many {thing} are there in total?",
+        "{name} buys {a} packs of {b} {thing}. How many {thing} does {name} buy?",
+        "Each of {a} children brings {b} {thing}. How many {thing} do they bring together?",
+        "A shelf holds {b} {thing}. How many {thing} do {a} shelves hold?",
+        "{name} uses {b} {thing} every day. How many {thing} does {name} use in {a} days?",
+    ],
+}
+VALIDATION_WORDS = {
+    ADD: [
+        "A farmer picked {a} {thing} before lunch and {b} after lunch. How many {thing} did the farmer pick?",
+        "One class made {a} {thing}, the other class made {b}. How many {thing} did both classes make?",
+        "{name} counted {a} {thing} in the garden and {b} in the house. What is the total number of {thing}?",
+    ],
+    SUBTRACT: [
+        "A library owned {a} {thing} and lent out {b}. How many {thing} stayed in the library?",
+        "{name} started the day with {a} {thing} and lost {b}. How many {thing} did {name} end the day with?",
+        "Out of {a} {thing}, {b} were broken. How many {thing} were not broken?",
+    ],
+    MULTIPLY: [
+        "{a} trucks carry {b} {thing} each. How many {thing} do the trucks carry?",
+        "{name} filled {a} bags and put {b} {thing} into every bag. How many {thing} did {name} need?",
+        "In a hall with {a} rows, each row has {b} {thing}. How many {thing} are in the hall?",
+    ],
+}
+TRAINING_NAMES = ["Ann", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry"]
+VALIDATION_NAMES = ["Mei", "Omar", "Priya", "Sofia", "Viktor"]
+TRAINING_THINGS = ["apples", "books", "pencils", "marbles", "stickers", "cookies", "shells", "coins", "cards"]
+VALIDATION_THINGS = ["lamps", "pears", "tickets", "ribbons", "bottles", "chairs"]
+
+
+def numbers(rng: random.Random, op: str, *, held_out: bool) -> tuple[int, int]:
+    """Draw operands; validation takes even sums of digits, training odd ones, so that no pair stands in both."""
+    while True:
+        a, b = (rng.randint(3, 30), rng.randint(3, 30)) if op == MULTIPLY else (rng.randint(11, 500), rng.randint(11, 500))
+        if op == SUBTRACT and a <= b:
+            a, b = b, a
+        digits = sum(int(digit) for digit in f"{a}{b}")
+        if a != b and (digits % 2 == 0) is held_out:
+            return a, b
+
+
+def row(question: str, answer: int, kind: str) -> dict[str, object]:
+    return {
+        "messages": [{"role": "user", "content": question}],
+        "rollout_extra": {"ground_truth": str(answer), "kind": kind},
+    }
+
+
+def arithmetic_row(rng: random.Random) -> dict[str, object]:
+    op = rng.choice([ADD, SUBTRACT, MULTIPLY])
+    a, b = numbers(rng, op, held_out=False)
+    return row(rng.choice(ARITHMETIC).format(a=a, b=b, op=op), COMPUTE[op](a, b), "arithmetic")
+
+
+def word_row(rng: random.Random, *, held_out: bool) -> dict[str, object]:
+    words, names, things = (
+        (VALIDATION_WORDS, VALIDATION_NAMES, VALIDATION_THINGS)
+        if held_out
+        else (TRAINING_WORDS, TRAINING_NAMES, TRAINING_THINGS)
+    )
+    op = rng.choice([ADD, SUBTRACT, MULTIPLY])
+    a, b = numbers(rng, op, held_out=held_out)
+    question = rng.choice(words[op]).format(a=a, b=b, name=rng.choice(names), thing=rng.choice(things))
+    return row(question, COMPUTE[op](a, b), "word")
+
+
+def unique(make: Callable[[], dict[str, object]], count: int) -> Iterator[dict[str, object]]:
+    seen: set[str] = set()
+    while len(seen) < count:
+        made = make()
+        key = json.dumps(made["messages"])
+        if key not in seen:
+            seen.add(key)
+            yield made
+
+
+def write(path: Path, rows: list[dict[str, object]]) -> None:
+    path.write_text("".join(json.dumps(made) + "\n" for made in rows), encoding="utf-8")
+    print(f"{path.relative_to(HERE)}: {len(rows)} rows")
+
+
+def main() -> None:
+    rng = random.Random(SEED)
+    training = [
+        *unique(lambda: arithmetic_row(rng), NUM_TRAINING // 2),
+        *unique(lambda: word_row(rng, held_out=False), NUM_TRAINING - NUM_TRAINING // 2),
+    ]
+    rng.shuffle(training)
+    write(HERE / "data" / "train.jsonl", training)
+    write(HERE / "data" / "validation.jsonl", list(unique(lambda: word_row(rng, held_out=True), NUM_VALIDATION)))
+
+
+if __name__ == "__main__":
+    main()
