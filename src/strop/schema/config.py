@@ -41,7 +41,8 @@ class HyperParameters(_Config):
     Units:
         batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
         before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up steps
-        means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights.
+        means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights. The dtype
+        `auto` is bfloat16 where the processor multiplies it in hardware, else float32, which is faster there.
     """
 
     algorithm: Algorithm = Algorithm.GSPO
@@ -69,8 +70,8 @@ class HyperParameters(_Config):
     max_grad_norm: float = Field(1.0, gt=0)
     weight_decay: float = Field(0.0, ge=0, le=1)
     freeze_embeddings: bool = False
-    train_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    sampling_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     max_attempts: int = Field(3, ge=1, le=100)
     max_failure_rate: float = Field(0.5, gt=0, le=1)
 

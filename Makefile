@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+PIP_FLAGS ?=
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := src tests examples bench
+export HF_HUB_DISABLE_TELEMETRY := 1
+
+.PHONY: help setup demo test check bench docs clean
+
+help: ## Show what each target does
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+# The stamp makes a second `make` install and download nothing until the pins change.
+$(VENV)/.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(VENV)/.stamp ## Make .venv with everything, once
+
+demo: setup ## Train a small calculator agent and ask it questions (ARGS="--steps 3 --seed 7 --out demo")
+	@$(BIN)/strop demo $(ARGS)
+
+test: setup ## Run all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Format, lint, types, import contracts, documents that are made from code
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: setup ## Measure against TRL, transformers and vLLM side by side; appends to docs/log.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[bench]'
+	$(BIN)/python bench/run.py $(ARGS)
+
+docs: setup ## Write the documents that are made from code
+	$(BIN)/python -m strop.observability.metrics_doc docs/metrics.md
+
+clean: ## Remove the environment, caches and the demo's output
+	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info

