@@ -1,0 +1,120 @@
+"""Jobs: one row a training job; its status moves only along `schema.job.ALLOWED_MOVES`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Index, Text, select, tuple_, update
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from strop.errors import StoreError
+from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
+from strop.store.columns import PackedJson, UtcTime, Written
+from strop.store.tables import Base, Page, page_of
+
+
+class JobRow(Base):
+    __tablename__ = "jobs"
+    __table_args__ = (Index(None, "created_at", "job_id"),)
+
+    job_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    name: Mapped[str] = mapped_column(Written)
+    status: Mapped[str] = mapped_column(Text)
+    model: Mapped[str] = mapped_column(Written)
+    config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
+    error: Mapped[str | None] = mapped_column(Written)
+    created_at: Mapped[datetime] = mapped_column(UtcTime)
+    started_at: Mapped[datetime | None] = mapped_column(UtcTime)
+    ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
+
+    def job(self) -> Job:
+        return Job(
+            job_id=self.job_id,
+            name=self.name,
+            status=JobStatus(self.status),
+            model=self.model,
+            config=self.config,
+            error=self.error,
+            created_at=self.created_at,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+        )
+
+
+def create_job(session: Session, job: Job) -> None:
+    """Write a new job. `config` is stored as given: mask secrets before.
+
+    Raises:
+        StoreError: the id is taken.
+    """
+    if session.get(JobRow, job.job_id) is not None:
+        raise StoreError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
+    session.add(JobRow(**{**job.model_dump(), "status": job.status.value}))
+    session.flush()
+
+
+def get_job(session: Session, job_id: str) -> Job:
+    """Raises:
+    StoreError: no such job.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    return row.job()
+
+
+def list_jobs(
+    session: Session, *, status: JobStatus | None = None, after: str | None = None, limit: int = 50
+) -> Page[Job]:
+    """Newest first. `after` is the `next` of the page before."""
+    query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc()).limit(limit + 1)
+    if status is not None:
+        query = query.where(JobRow.status == status.value)
+    if after is not None:
+        last = session.get(JobRow, after)
+        if last is None:
+            raise _missing(after)
+        query = query.where(tuple_(JobRow.created_at, JobRow.job_id) < tuple_(last.created_at, last.job_id))
+    rows = session.scalars(query).all()
+    return page_of(rows, limit, item=JobRow.job, cursor=lambda row: row.job_id, after=after)
+
+
+def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | None = None) -> Job:
+    """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`.
+
+    Raises:
+        StoreError: no such job, or `ALLOWED_MOVES` has no way from where it is.
+    Concurrency:
+        One statement checks and moves, so that of two conflicting moves one is refused.
+    """
+    sources = [source.value for source, targets in ALLOWED_MOVES.items() if status in targets]
+    now = datetime.now(UTC)
+    changes: dict[str, Any] = {"status": status.value}
+    if error is not None:
+        changes["error"] = error
+    if status.final:
+        changes["ended_at"] = now
+    move = update(JobRow).where(JobRow.job_id == job_id, JobRow.status.in_(sources)).values(changes)
+    moved = session.execute(
+        move.returning(JobRow.job_id), execution_options={"synchronize_session": False}
+    ).first()
+    row = session.get(JobRow, job_id, populate_existing=True)
+    if row is None:
+        raise _missing(job_id)
+    if moved is None:
+        ways = ", ".join(sorted(ALLOWED_MOVES[JobStatus(row.status)])) or "nowhere, it is final"
+        raise StoreError(
+            f"job {job_id!r} is {row.status} and cannot become {status.value}",
+            fix=f"from {row.status} it can go to: {ways}",
+        )
+    if status is JobStatus.RUNNING and row.started_at is None:
+        row.started_at = now
+        session.flush()
+    return row.job()
+
+
+def _missing(job_id: str) -> StoreError:
+    return StoreError(
+        f"no job {job_id!r} in this database", fix="check the id, STROP_HOME and STROP_DATABASE_URL"
+    )

@@ -1,0 +1,129 @@
+"""What the loop tells -> rows, on a thread of its own: recording costs the loop a queue entry.
+
+Satisfies `pipeline.ports.Recorder`; `cli` makes one a job and closes it. Nothing is dropped in silence: what
+the database refuses is kept and tried again; what can never be written is reported by `flush` and `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from strop.schema.job import Checkpoint, Event, JobStatus, LogLine
+from strop.schema.trajectory import Group
+from strop.store.checkpoints import checkpoint_id, record_checkpoint
+from strop.store.database import Database
+from strop.store.events import record_event
+from strop.store.jobs import get_job, move_job
+from strop.store.logs import record_lines
+from strop.store.metrics import record_metrics
+from strop.store.trajectories import record_trajectories
+from strop.store.writer import Writer
+
+
+class StoreRecorder:
+    """Writes everything that happens to one job.
+
+    Raises:
+        StoreError: when made, if there is no such job; `flush` and `close`, if something was not written;
+            any record, if the database refuses and the queue is full, or after `close`.
+    Concurrency:
+        Every method may be called from any thread. Records are written in the order they were accepted.
+    Side effects:
+        Starts a thread; `close` ends it. What was handed over must not be changed afterwards.
+    """
+
+    def __init__(self, database: Database, job_id: str) -> None:
+        with database.read() as session:
+            get_job(session, job_id)
+        self._database = database
+        self._job_id = job_id
+        self._writer = Writer(database, name=f"recorder {job_id}")
+
+    def status(self, status: JobStatus, *, error: str | None = None) -> None:
+        """Move the job at once, after all that was recorded before.
+
+        Raises:
+            StoreError: not an allowed move.
+        """
+        self._writer.drain()
+        with self._database.write() as session:
+            move_job(session, self._job_id, status, error=error)
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        kept = dict(values)
+        self._writer.put(lambda session: record_metrics(session, self._job_id, step, kept))
+
+    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
+        self._writer.put(
+            lambda session: record_trajectories(session, self._job_id, step, groups, split=split)
+        )
+
+    def checkpoint(
+        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+    ) -> None:
+        checkpoint = Checkpoint(
+            checkpoint_id=checkpoint_id(self._job_id, step),
+            job_id=self._job_id,
+            step=step,
+            folder=folder,
+            policy_version=policy_version,
+            validation=validation,
+            published=published,
+            created_at=datetime.now(UTC),
+        )
+        self._writer.put(lambda session: record_checkpoint(session, checkpoint))
+
+    def event(
+        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        event = Event(
+            job_id=self._job_id,
+            kind=kind,
+            message=message,
+            step=step,
+            data=dict(data or {}),
+            created_at=datetime.now(UTC),
+        )
+        self._writer.put(lambda session: record_event(session, event))
+
+    def progress(self, step: int, phase: str, done: int, total: int) -> None:
+        """Not stored: progress is for who looks on now; the curves tell it afterwards."""
+
+    def log(self, component: str, stream: str, text: str) -> None:
+        """Record output of a process, one row a line."""
+        now = datetime.now(UTC)
+        lines = [
+            LogLine(job_id=self._job_id, component=component, stream=stream, text=line, created_at=now)
+            for line in text.splitlines()
+        ]
+        if lines:
+            self._writer.put(lambda session: record_lines(session, lines))
+
+    def flush(self) -> None:
+        """Wait until everything accepted so far is written.
+
+        Raises:
+            StoreError: the database refuses (all is kept and tried again), or records were lost since the
+                last call because they can never be written.
+        """
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Flush, then end the thread. Harmless when closed already.
+
+        Raises:
+            StoreError: as `flush`; what could not be written then is lost.
+        """
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
