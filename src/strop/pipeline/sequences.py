@@ -41,7 +41,7 @@ def sequences_of(trajectory: Trajectory, *, group_id: str) -> tuple[Sequence, ..
     A turn extends the longest sequence that its prompt starts with, else it begins a new one: branches,
     `n > 1` choices, subagents and templates that drop earlier text give siblings. Turns are taken by length
     and ids of their prompt, not by the order they ended in, so that calls made at once give the same
-    sequences however they raced; a prompt that contains an earlier answer is longer than that answer's prompt.
+    sequences however they raced; a prompt that contains an answer is longer than the prompt of that answer.
 
     Returns:
         Sequences of weight 1 / (their number); empty when nothing was sampled.
