@@ -1,0 +1,283 @@
+"""Groups, advantages, seconds -> the metrics of one step, under their names in `observability.metrics`.
+
+Pure Python: no torch, no I/O. `pipeline.loop` calls it after every stage and hands the values to the recorder.
+Three rules hold for all of it: a mean, largest or smallest of nothing is NaN, never 0; a failed rollout is counted
+as failed and enters no mean of rewards; scores weigh every trajectory alike, advantages every sampled token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from strop.pipeline.advantage import rewards_are_equal
+from strop.schema.batch import Batch
+from strop.schema.function import TaskStatus
+from strop.schema.sampling import FinishReason
+from strop.schema.trajectory import Group, Trajectory
+
+GOOD_REWARD = 0.5
+"""A group of equal rewards counts as all good from here on, as all bad below: the middle of the usual 0 to 1."""
+
+ERROR_CODES = (
+    "busy",
+    "exception",
+    "failed",
+    "invalid_input",
+    "invalid_output",
+    "no_model_call",
+    "timeout",
+    "unreachable",
+    "worker_lost",
+)
+"""Measured every step, so that their curves show a 0 and not a hole; codes that functions choose are added."""
+
+Values = dict[str, float]
+
+
+def rollout_measures(groups: Sequence[Group], *, epoch: int) -> Values:
+    """What can be said of a step's scored groups before anything is learned from them.
+
+    Units:
+        epoch counts from 0.
+    """
+    members = _members(groups)
+    return {
+        **_score_measures(members),
+        **_length_measures(members),
+        "trace/training/epoch": float(epoch),
+        **_trace_measures(members),
+        **_user_measures(members),
+        **_group_measures(groups),
+        **_error_measures(members),
+        **_latency_measures(members),
+    }
+
+
+def advantage_measures(advantages_by_rollout: Mapping[str, float], groups: Sequence[Group]) -> Values:
+    """Advantages over all sampled tokens that have one, so long answers weigh more; returns equal advantages
+    where, as here, a rollout is rewarded at its end and not discounted.
+
+    Raises:
+        ValueError: an advantage of a rollout that is in none of the groups.
+    """
+    tokens = {member.rollout_id: member.num_sampled_tokens for member in _members(groups)}
+    unknown = [rollout_id for rollout_id in advantages_by_rollout if rollout_id not in tokens]
+    if unknown:
+        raise ValueError(f"advantages of rollouts that are in no group of this step: {unknown[:3]!r}")
+    weighted = [(value, tokens[key]) for key, value in advantages_by_rollout.items() if tokens[key] > 0]
+    num_tokens = sum(count for _, count in weighted)
+    mean = _ratio(math.fsum(value * count for value, count in weighted), num_tokens)
+    values = [value for value, _ in weighted]
+    spread = {"mean": mean, "max": _largest(values), "min": _smallest(values)}
+    return {f"critic/{name}/{how}": x for name in ("advantages", "returns") for how, x in spread.items()}
+
+
+def batch_measures(batch: Batch) -> Values:
+    """What became of the trajectories on their way into the packs."""
+    sequences = [
+        sequence for mini in batch.mini_batches for pack in mini.packs for sequence in pack.sequences
+    ]
+    num_rollouts = len({sequence.rollout_id for sequence in sequences})
+    return {
+        "trajectory/num_sequences/mean": _ratio(len(sequences), num_rollouts),
+        "perf/loss_tokens": float(sum(sequence.num_loss_tokens for sequence in sequences)),
+    }
+
+
+def timing_measures(
+    timings: Mapping[str, float], groups: Sequence[Group], *, trained_tokens: int, num_devices: int = 1
+) -> Values:
+    """Seconds of the step's phases, and tokens by them.
+
+    Units:
+        timings: seconds by phase (`step`, `rollout`, `update_actor`, ...). trained_tokens: tokens that went
+        through the learner's forward and backward pass, a prefix shared by a group counted once.
+    Returns:
+        `timing/s/<phase>` for each; rates are NaN where their phase was not timed or took no time.
+    """
+    members = _members(groups)
+    step, rollout, update = (timings.get(name, math.nan) for name in ("step", "rollout", "update_actor"))
+    sampled = sum(member.num_sampled_tokens for member in members)
+    response = sum(response_length(member) for member in members)
+    total = sum(total_length(member) for member in members)
+    return {
+        **{f"timing/s/{phase}": float(seconds) for phase, seconds in timings.items()},
+        "timing/ms/gen_per_token": _ratio(1000.0 * rollout, response),
+        "timing/ms/update_actor_per_token": _ratio(1000.0 * update, trained_tokens),
+        "perf/total_num_tokens": float(total),
+        "perf/sampled_tokens": float(sampled),
+        "perf/trained_tokens": float(trained_tokens),
+        "perf/time_per_step": step,
+        "perf/throughput": _ratio(total, step * num_devices),
+        "perf/sampling_tokens_per_s": _ratio(sampled, rollout),
+    }
+
+
+def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Values:
+    """How good the policy is on held-out samples; `source` names the dataset.
+
+    A sample's value is the mean over its scored rollouts, the result the mean over samples: with the usual one
+    rollout a sample that is mean@1. A failed rollout is no 0: it enters `failed_ratio` and nothing else.
+    """
+    members = _members(groups)
+    scored = [group.survivors for group in groups if group.survivors]
+    names = sorted({name for survivors in scored for member in survivors for name in member.reward_parts})
+    parts = {
+        f"reward/{name}/mean@1": _mean(
+            [
+                _mean([member.reward_parts[name] for member in survivors if name in member.reward_parts])
+                for survivors in scored
+                if any(name in member.reward_parts for member in survivors)
+            ]
+        )
+        for name in names
+    }
+    values = {
+        "reward/mean@1": _mean([_mean(_rewards(survivors)) for survivors in scored]),
+        **parts,
+        "failed_ratio": _mean([0.0 if member.scored else 1.0 for member in members]),
+        "response_length/mean": _mean([response_length(member) for member in members]),
+        "response_length/clip_ratio": _mean([_clipped(member) for member in members]),
+    }
+    return {f"validation/{source}/{name}": value for name, value in values.items()}
+
+
+def prompt_length(trajectory: Trajectory) -> int:
+    """Tokens of the first turn's prompt; 0 when there was no turn."""
+    return len(trajectory.turns[0].prompt_ids) if trajectory.turns else 0
+
+
+def total_length(trajectory: Trajectory) -> int:
+    """Tokens of the longest context: the turn whose prompt and completion are longest together.
+
+    With turns that extend each other that is the last one and holds the whole conversation. Where a rollout
+    gave several sequences (a template that drops earlier text, subagents) it is the longest of them.
+    """
+    return max((len(turn.prompt_ids) + len(turn.completion_ids) for turn in trajectory.turns), default=0)
+
+
+def response_length(trajectory: Trajectory) -> int:
+    """Tokens after the first prompt, those of tools and templates included; 0 when nothing was sampled."""
+    if not trajectory.num_sampled_tokens:
+        return 0
+    return total_length(trajectory) - prompt_length(trajectory)
+
+
+def _members(groups: Iterable[Group]) -> list[Trajectory]:
+    return [trajectory for group in groups for trajectory in group.trajectories]
+
+
+def _score_measures(members: Sequence[Trajectory]) -> Values:
+    """The KL to the reference is a loss term, never taken from the reward, hence scores and rewards are equal."""
+    rewards = _rewards(member for member in members if member.scored)
+    return {**_spread("critic/score", rewards), **_spread("critic/rewards", rewards)}
+
+
+def _length_measures(members: Sequence[Trajectory]) -> Values:
+    lengths = [response_length(member) for member in members]
+    prompts = [prompt_length(member) for member in members if member.turns]
+    return {
+        **_spread("trajectory/response_length", lengths),
+        **_spread("trajectory/response_length_non_aborted", [length for length in lengths if length]),
+        "trajectory/response/aborted_ratio": _mean([float(length == 0) for length in lengths]),
+        "trajectory/response_length/clip_ratio": _mean([_clipped(member) for member in members]),
+        **_spread("trajectory/prompt_length", prompts),
+        **_spread("trajectory/num_turns", [len(member.turns) for member in members]),
+        **_spread("trajectory/sampled_tokens", [member.num_sampled_tokens for member in members]),
+    }
+
+
+def _clipped(member: Trajectory) -> float:
+    return float(any(turn.finish_reason is FinishReason.LENGTH for turn in member.turns))
+
+
+def _trace_measures(members: Sequence[Trajectory]) -> Values:
+    ran = [member for member in members if _ran(member)]
+    calls = [sum(len(turn.response.get("tool_calls") or ()) for turn in member.turns) for member in members]
+    return {
+        **_average("trace/num_llm_calls", [len(member.turns) for member in members]),
+        **_average("trace/success_rate/agent", [float(_ran(member)) for member in members]),
+        **_average("trace/success_rate/reward", [float(member.reward is not None) for member in ran]),
+        **_average("trace/attempts/agent", [member.attempts for member in members]),
+        "trace/tool_call_count": _mean(calls),
+    }
+
+
+def _ran(member: Trajectory) -> bool:
+    """Whether the agent succeeded. A rollout that only its reward failed is FAILED too, but was asked about."""
+    return member.status is TaskStatus.SUCCESS or member.reward_s > 0.0
+
+
+def _user_measures(members: Sequence[Trajectory]) -> Values:
+    """Values under names that users chose: over the trajectories that have them."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for member in members:
+        for name, value in member.reward_parts.items():
+            found[f"trace/reward/{name}"].append(value)
+        for function, metrics in member.reward_metrics.items():
+            for name, value in metrics.items():
+                found[f"trace/reward_metrics/{function}/{name}"].append(value)
+        for name, value in member.rollout_metrics.items():
+            found[f"trace/rollout_metrics/{name}"].append(value)
+    return {key: value for name, values in found.items() for key, value in _average(name, values).items()}
+
+
+def _group_measures(groups: Sequence[Group]) -> Values:
+    """Shares are of the groups that have a baseline: two survivors or more."""
+    rewards_of_groups = [_rewards(group.survivors) for group in groups if len(group.survivors) >= 2]
+    equal = [rewards for rewards in rewards_of_groups if rewards_are_equal(rewards)]
+    num_good = sum(rewards[0] >= GOOD_REWARD for rewards in equal)
+    num_groups = len(rewards_of_groups)
+    return {
+        "group/frac_zero_std": _ratio(len(equal), num_groups),
+        "group/frac_all_good": _ratio(num_good, num_groups),
+        "group/frac_all_bad": _ratio(len(equal) - num_good, num_groups),
+        "group/frac_mixed": _ratio(num_groups - len(equal), num_groups),
+        "group/dropped": float(len(groups) - num_groups),
+    }
+
+
+def _error_measures(members: Sequence[Trajectory]) -> Values:
+    failed = (member for member in members if member.status is TaskStatus.FAILED)
+    counts = Counter(member.error_code or "failed" for member in failed)
+    codes = sorted({*ERROR_CODES, *counts})
+    return {f"function/error_rate/{code}": _ratio(counts[code], len(members)) for code in codes}
+
+
+def _latency_measures(members: Sequence[Trajectory]) -> Values:
+    model = [math.fsum(turn.latency_s for turn in member.turns) for member in members]
+    return {
+        "timing/s/rollout/agent_loop_latency/avg": _mean([m.rollout_s + m.reward_s for m in members]),
+        "timing/s/rollout/model_latency/avg": _mean(model),
+        "timing/s/rollout/reward_latency/avg": _mean([m.reward_s for m in members if m.reward_s > 0.0]),
+    }
+
+
+def _rewards(members: Iterable[Trajectory]) -> list[float]:
+    return [member.reward for member in members if member.reward is not None]
+
+
+def _spread(name: str, values: Sequence[float]) -> Values:
+    return {f"{name}/mean": _mean(values), f"{name}/max": _largest(values), f"{name}/min": _smallest(values)}
+
+
+def _average(name: str, values: Sequence[float]) -> Values:
+    return {f"{name}/avg": _mean(values), f"{name}/sum": math.fsum(values) if values else math.nan}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return _ratio(math.fsum(values), len(values))
+
+
+def _largest(values: Sequence[float]) -> float:
+    return float(max(values, default=math.nan))
+
+
+def _smallest(values: Sequence[float]) -> float:
+    return float(min(values, default=math.nan))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan
