@@ -1,8 +1,8 @@
 """Groups, advantages, seconds -> the metrics of one step, under their names in `observability.metrics`.
 
-Pure Python: no torch, no I/O. `pipeline.loop` calls it after every stage and hands the values to the recorder.
-Three rules hold for all of it: a mean, largest or smallest of nothing is NaN, never 0; a failed rollout is counted
-as failed and enters no mean of rewards; scores weigh every trajectory alike, advantages every sampled token.
+Pure Python: no torch, no I/O. `pipeline.loop` calls it after the stages and hands the values to the recorder.
+Three rules hold for all of it: a mean, largest or smallest of nothing is NaN, never 0; a failed rollout is
+counted as failed and enters no mean of rewards; scores weigh trajectories alike, advantages their tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import Group, Trajectory
 
 GOOD_REWARD = 0.5
-"""A group of equal rewards counts as all good from here on, as all bad below: the middle of the usual 0 to 1."""
+"""A group of equal rewards is all good from here on, all bad below: the middle of the usual 0 to 1."""
 
 ERROR_CODES = (
     "busy",
@@ -31,19 +31,24 @@ ERROR_CODES = (
     "unreachable",
     "worker_lost",
 )
-"""Measured every step, so that their curves show a 0 and not a hole; codes that functions choose are added."""
+"""Measured every step, so that curves show a 0 and not a hole; codes that functions choose are added."""
 
 Values = dict[str, float]
 
 
-def rollout_measures(groups: Sequence[Group], *, epoch: int) -> Values:
+def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: int | None = None) -> Values:
     """What can be said of a step's scored groups before anything is learned from them.
 
     Units:
-        epoch counts from 0.
+        epoch counts from 0; max_prompt_length in tokens, None leaves out the share of prompts at that limit.
     """
     members = _members(groups)
+    at_limit: Values = {}
+    if max_prompt_length is not None:
+        reached = [float(prompt_length(member) >= max_prompt_length) for member in members if member.turns]
+        at_limit = {"trajectory/prompt_length/clip_ratio": _mean(reached)}
     return {
+        **at_limit,
         **_score_measures(members),
         **_length_measures(members),
         "trace/training/epoch": float(epoch),
@@ -118,8 +123,8 @@ def timing_measures(
 def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Values:
     """How good the policy is on held-out samples; `source` names the dataset.
 
-    A sample's value is the mean over its scored rollouts, the result the mean over samples: with the usual one
-    rollout a sample that is mean@1. A failed rollout is no 0: it enters `failed_ratio` and nothing else.
+    A sample's value is the mean over its scored rollouts, the result the mean over samples: with the usual
+    one rollout a sample that is mean@1. A failed rollout is no 0: it enters `failed_ratio` and nothing else.
     """
     members = _members(groups)
     scored = [group.survivors for group in groups if group.survivors]
@@ -170,7 +175,7 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
 
 
 def _score_measures(members: Sequence[Trajectory]) -> Values:
-    """The KL to the reference is a loss term, never taken from the reward, hence scores and rewards are equal."""
+    """The KL to the reference is a loss term, never taken from the reward: scores and rewards are equal."""
     rewards = _rewards(member for member in members if member.scored)
     return {**_spread("critic/score", rewards), **_spread("critic/rewards", rewards)}
 
@@ -206,7 +211,7 @@ def _trace_measures(members: Sequence[Trajectory]) -> Values:
 
 
 def _ran(member: Trajectory) -> bool:
-    """Whether the agent succeeded. A rollout that only its reward failed is FAILED too, but was asked about."""
+    """Whether the agent succeeded. Where only the reward failed, a rollout is FAILED but took reward time."""
     return member.status is TaskStatus.SUCCESS or member.reward_s > 0.0
 
 

@@ -1,0 +1,48 @@
+"""group/ and function/: how much signal the groups hold, and what failed."""
+
+from strop.observability.catalogue.declare import metric
+from strop.schema.metric import Aggregation
+
+GROUP = (
+    metric(
+        "group/frac_zero_std",
+        "share",
+        "Share of groups (of those with two survivors or more) whose rewards are all equal: no gradient.",
+        "组内奖励全部相等的组占比（仅计至少两条有效轨迹的组）：没有梯度。",
+        healthy={"*": (0.0, 0.5)},
+    ),
+    metric(
+        "group/frac_all_good",
+        "share",
+        "Share of groups whose rewards are equal and at least 0.5: too easy.",
+        "奖励全部相等且不低于 0.5 的组占比：题目过易。",
+    ),
+    metric(
+        "group/frac_all_bad",
+        "share",
+        "Share of groups whose rewards are equal and below 0.5: too hard.",
+        "奖励全部相等且低于 0.5 的组占比：题目过难。",
+    ),
+    metric(
+        "group/frac_mixed",
+        "share",
+        "Share of groups with different rewards, the useful ones; with all_good and all_bad it adds up to 1.",
+        "组内奖励有差异的组占比，即有用的组；与 all_good、all_bad 之和为 1。",
+        healthy={"*": (0.5, 1.0)},
+    ),
+    metric(
+        "group/dropped",
+        "count",
+        "Groups with fewer than two scored rollouts, which have no baseline and are not trained on.",
+        "有得分的 rollout 少于两条、没有基线而不参与训练的组数。",
+        how=Aggregation.SUM,
+        healthy={"*": (0.0, 0.0)},
+    ),
+    metric(
+        "function/error_rate/<code>",
+        "share",
+        "Share of the step's rollouts that failed for this reason after all attempts.",
+        "用尽重试后因该原因失败的 rollout 占比。",
+        healthy={"*": (0.0, 0.02)},
+    ),
+)

@@ -1,0 +1,69 @@
+"""trace/: what agents and functions did, names that users choose among them."""
+
+from strop.observability.catalogue.declare import average, metric
+from strop.schema.metric import Aggregation
+
+TRACE = (
+    metric(
+        "trace/training/epoch",
+        "count",
+        "Epoch the step belongs to, from 0.",
+        "该步所属的轮次，从 0 开始。",
+        how=Aggregation.LAST,
+    ),
+    *average(
+        "trace/num_llm_calls",
+        "count",
+        "Chat calls of a rollout's last attempt",
+        "rollout 最后一次尝试中的模型调用次数",
+    ),
+    *average(
+        "trace/success_rate/agent",
+        "share",
+        "1 for a rollout whose agent returned SUCCESS, else 0",
+        "agent 返回 SUCCESS 的 rollout 记 1，否则记 0",
+        healthy={"*": (0.95, 1.0)},
+    ),
+    *average(
+        "trace/success_rate/reward",
+        "share",
+        "1 for a rollout that got a reward, else 0",
+        "得到奖励的 rollout 记 1，否则记 0",
+        over=("rollouts whose agent returned SUCCESS", "agent 返回 SUCCESS 的 rollout"),
+        healthy={"*": (0.98, 1.0)},
+    ),
+    *average(
+        "trace/attempts/agent",
+        "count",
+        "Attempts a rollout needed, the last one included",
+        "rollout 所用的尝试次数，含最后一次",
+        healthy={"*": (1.0, 1.2)},
+    ),
+    metric(
+        "trace/tool_call_count",
+        "count",
+        "Tool calls that the model asked for, a trajectory: mean over the step's trajectories.",
+        "每条轨迹中模型发出的工具调用次数：本步全部轨迹上的平均值。",
+    ),
+    *average(
+        "trace/reward/<name>",
+        "score",
+        "Score of one reward function, unweighted",
+        "单个奖励函数的得分（未加权）",
+        over=("the trajectories it scored", "它评过分的轨迹"),
+    ),
+    *average(
+        "trace/reward_metrics/<name>/<metric>",
+        "",
+        "A metric that a reward function gave",
+        "奖励函数给出的自定义指标",
+        over=("the trajectories that have it", "含有该指标的轨迹"),
+    ),
+    *average(
+        "trace/rollout_metrics/<metric>",
+        "",
+        "A metric that a rollout function gave",
+        "rollout 函数给出的自定义指标",
+        over=("the trajectories that have it", "含有该指标的轨迹"),
+    ),
+)

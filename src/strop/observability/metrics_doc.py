@@ -1,0 +1,85 @@
+"""Registry -> docs/metrics.md, so that the page cannot say anything else than the code.
+
+Run `python -m strop.observability.metrics_doc [FILE]` after a declaration changed; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+from strop.observability.metrics import all_metrics
+from strop.schema.metric import Metric
+
+_HEAD = """\
+# Metrics
+
+Made from `src/strop/observability/catalogue` by `python -m strop.observability.metrics_doc`; change it there.
+
+One value a training step. An empty set gives NaN, which is not 0 and is drawn as a hole. `Aggregation` says
+how values of several mini-batches or trajectories become the step's. `Healthy` is a range by algorithm (all,
+where none is named); where it is empty, the level depends on the task and only the trend speaks. Parts in
+`<angle brackets>` are names that users choose: a function's, a metric's, an error code, a dataset's (`data`
+where there is only one).
+"""
+
+_TITLES = {
+    "critic": "critic/ · rewards and advantages · 奖励与优势",
+    "validation": "validation/ · held-out samples · 验证",
+    "actor": "actor/ · policy update · 策略更新",
+    "mismatch": "mismatch/ · engine against learner · 采样端与训练端之差",
+    "trajectory": "trajectory/ · lengths and turns · 长度与轮数",
+    "group": "group/ · signal in the groups · 组内信号",
+    "function": "function/ · failures · 失败",
+    "trace": "trace/ · agents and functions · 智能体与函数",
+    "timing": "timing/ · seconds · 时间",
+    "perf": "perf/ · tokens and rates · 吞吐",
+}
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [_HEAD]
+    for group, members in groupby(all_metrics(), key=lambda metric: metric.name.split("/")[0]):
+        rows = "\n".join(_row(metric) for metric in members)
+        parts.append(f"## {_TITLES[group]}\n\n{_TABLE_HEAD}\n{rows}\n")
+    return "\n".join(parts)
+
+
+_TABLE_HEAD = "| Metric | Unit | Aggregation | Healthy | Meaning | 含义 |\n|---|---|---|---|---|---|"
+
+
+def _row(metric: Metric) -> str:
+    cells = (
+        f"`{metric.name}`",
+        metric.unit,
+        metric.aggregation.value,
+        _healthy(metric),
+        metric.en,
+        metric.zh,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _healthy(metric: Metric) -> str:
+    ranges = [f"{algorithm}: {_range(*bounds)}" for algorithm, bounds in metric.healthy.items()]
+    return "; ".join(ranges).removeprefix("*: ")
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None:
+        return f"≤ {high:g}"
+    if high is None:
+        return f"≥ {low:g}"
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def main(arguments: list[str]) -> None:
+    target = Path(arguments[0] if arguments else "docs/metrics.md")
+    target.write_text(render(), encoding="utf-8")
+    print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
