@@ -19,15 +19,17 @@ from strop.schema.trajectory import Group, Turn
 
 
 class Capture(Protocol):
-    """The gateway: hands out an OpenAI-compatible address for one attempt and remembers what was sampled there."""
+    """The gateway: an OpenAI-compatible address for each attempt and the memory of what was sampled there."""
 
-    def open(self, rollout_id: str, attempt_id: str, *, sampling: SamplingParams, training: bool) -> ModelResource:
+    def open(
+        self, rollout_id: str, attempt_id: str, *, sampling: SamplingParams, training: bool
+    ) -> ModelResource:
         """Start capturing. `sampling` is what calls get that set nothing themselves, `max_tokens` included.
 
-        `sampling.seed` is the attempt's: each of its calls draws a seed of its own from it by its order, so that
-        several calls never share their noise and a resumed run samples what the uninterrupted one did.
-        While `training`, calls that would sample from another distribution than the loss assumes (top-p, top-k,
-        temperature 0) are answered 400.
+        `sampling.seed` is the attempt's: each of its calls draws a seed of its own from it by its order, so
+        that several calls never share their noise and a resumed run samples what the uninterrupted one did.
+        While `training`, calls that would sample from another distribution than the loss assumes (top-p,
+        top-k, temperature 0) are answered 400.
         """
         ...
 
@@ -71,10 +73,10 @@ class Learner(Protocol):
 
 
 class CheckpointWriter(Protocol):
-    """Writes and reads whole checkpoints of the learner it was made with; what it leaves behind is never half-written."""
+    """Writes and reads checkpoints of the learner it was made with, each whole or not there at all."""
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
-        """Write learner, tokenizer, `position` and manifest; `folder` is the checkpoint's own and appears at once.
+        """Write learner, tokenizer, `position` and manifest; the checkpoint's own `folder` appears at once.
 
         A folder of that name from an earlier run is replaced. `position` is JSON and belongs to the loop.
         Returns the folder.
@@ -105,9 +107,13 @@ class Recorder(Protocol):
         """`split` is `train` or `validation`."""
         ...
 
-    def checkpoint(self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool) -> None: ...
+    def checkpoint(
+        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+    ) -> None: ...
 
-    def event(self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None) -> None: ...
+    def event(
+        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> None: ...
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         """How far the current phase (`rollout`, `validation`, `update`) of a step is; not stored."""

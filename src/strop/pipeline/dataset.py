@@ -1,0 +1,201 @@
+"""JSON lines -> samples in seeded order: every row checked before any work, every bad row reported at once.
+
+A row is Bailian's `{"messages": [...], "rollout_extra": {...}}`, with `ground_truth`, `tools` and `sample_id`
+as optional columns beside them. The reference answer is the `ground_truth` column, else the key of that name
+in `rollout_extra`; functions get it as `ground_truth`, and `rollout_extra` whole. Called by `cli` before anything starts; `pipeline.loop` draws batches from it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.errors import DataError, Problem, StropError
+from strop.pipeline.rows import read_row
+from strop.schema.sample import Sample
+
+PromptLength = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], int]
+"""Tokens of a rendered prompt; `ports.Capture.prompt_length`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """The samples of one step; the next goes on `next_index` rows into the order of `next_epoch`."""
+
+    epoch: int
+    samples: tuple[Sample, ...]
+    next_epoch: int
+    next_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """All samples of a file, in its order. `notes` are sentences a person should read."""
+
+    path: Path
+    samples: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Full batches in one pass. The rows left over are dropped from that pass; each pass leaves others.
+
+        Raises:
+            DataError: not even one full batch.
+        """
+        if len(self) < batch_size:
+            message = f"{len(self)} rows, but one step takes batch_size = {batch_size} of them"
+            fix = f"add rows or set batch_size to at most {len(self)}"
+            raise DataError(str(self.path), [Problem(place=str(self.path), message=message, fix=fix)])
+        return len(self) // batch_size
+
+    def draws(self, batch_size: int, seed: int, *, epoch: int = 0, index: int = 0) -> Iterator[Draw]:
+        """Batches without end, from a position on. Each epoch has a seeded order of its own.
+
+        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
+        also at an epoch's edge, draws what the uninterrupted one would have.
+        """
+        self.steps_per_epoch(batch_size)
+        while True:
+            order = list(self.samples)
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+            while index + batch_size <= len(order):
+                samples = tuple(order[index : index + batch_size])
+                index += batch_size
+                more = index + batch_size <= len(order)
+                yield Draw(
+                    epoch=epoch,
+                    samples=samples,
+                    next_epoch=epoch if more else epoch + 1,
+                    next_index=index if more else 0,
+                )
+            epoch, index = epoch + 1, 0
+
+
+def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLength) -> Dataset:
+    """Read and check a whole file of rows. A byte-order mark, CRLF and blank lines are fine.
+
+    Raises:
+        DataError: every bad row, each with `file:line`, field and fix.
+    """
+    samples: list[Sample] = []
+    problems: list[Problem] = []
+    unread: dict[str, int] = {}
+    for number, line in _lines(path):
+        place = f"{path}:{number}"
+        sample, found, extra_keys = read_row(line, place, row=number, file_stem=path.stem)
+        problems += found
+        for key in extra_keys:
+            unread[key] = unread.get(key, 0) + 1
+        if sample is not None:
+            samples.append(sample)
+            problems += _length_problems(sample, place, max_prompt_length, prompt_length)
+    problems += _repeated_ids(samples, path)
+    if not samples and not problems:
+        problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
+    if problems:
+        raise DataError(str(path), problems)
+    notes = [
+        f"{path}: the key {key!r} of {count} rows is not handed to functions; move it into rollout_extra"
+        for key, count in unread.items()
+    ]
+    return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
+
+
+def count_rows(path: Path) -> int:
+    """Rows of a file, without reading them: lines that are not blank."""
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.removeprefix(b"\xef\xbb\xbf").strip())
+
+
+def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
+    """Say so when prompts to be validated on are also trained on: such a curve flatters."""
+    trained = {_prompt_key(sample) for sample in training.samples}
+    both = [sample.row for sample in validation.samples if _prompt_key(sample) in trained]
+    if not both:
+        return ()
+    return (
+        f"{validation.path}: {len(both)} of {len(validation)} prompts are also in {training.path} "
+        f"(first: row {both[0]}); validation on them says little",
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines that are not blank, split at line feeds only: U+2028 may stand inside a JSON string."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if number == 1 and (complaint := _not_json_lines(line)):
+                    raise DataError(
+                        str(path), [Problem(place=f"{path}:1", message=complaint[0], fix=complaint[1])]
+                    )
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise DataError(str(path), [Problem(place=str(path), message=message)]) from error
+
+
+def _not_json_lines(first: bytes) -> tuple[str, str] | None:
+    """Recognise by its first line a file of another kind, which would else fail once for each line."""
+    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "the file is UTF-16", "save it as UTF-8"
+    if first.startswith((b"PAR1", b"PK\x03\x04", b"\x1f\x8b")):
+        return "the file is Parquet or compressed, not text", "write it out as JSON lines"
+    if first.lstrip().startswith(b"["):
+        return (
+            "the file is one JSON array",
+            "write one JSON object a line, without brackets and commas around",
+        )
+    return None
+
+
+def _length_problems(
+    sample: Sample, place: str, max_prompt_length: int, prompt_length: PromptLength
+) -> list[Problem]:
+    try:
+        length = prompt_length(sample.messages, sample.tools)
+    except (StropError, ValueError) as error:
+        message = f"messages: the model's chat template refuses them: {error}"
+        return [Problem(place=place, message=message)]
+    if length <= max_prompt_length:
+        return []
+    message = f"messages: the prompt has {length} tokens, max_prompt_length is {max_prompt_length}"
+    return [Problem(place=place, message=message, fix="shorten it or raise max_prompt_length")]
+
+
+def _repeated_ids(samples: Iterable[Sample], path: Path) -> list[Problem]:
+    first: dict[str, int] = {}
+    problems: list[Problem] = []
+    for sample in samples:
+        row = first.setdefault(sample.sample_id, sample.row)
+        if row != sample.row:
+            message = f"sample_id: {sample.sample_id!r} is already the id of row {row}"
+            problems.append(
+                Problem(place=f"{path}:{sample.row}", message=message, fix="give each row its own")
+            )
+    return problems
+
+
+def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
+    first: dict[str, int] = {}
+    repeats = [
+        (row, sample.row)
+        for sample in samples
+        if (row := first.setdefault(_prompt_key(sample), sample.row)) != sample.row
+    ]
+    if not repeats:
+        return []
+    row, again = repeats[0]
+    return [f"{path}: {len(repeats)} prompts stand there before (first: row {again} repeats row {row})"]
+
+
+def _prompt_key(sample: Sample) -> str:
+    return json.dumps([sample.messages, sample.tools], sort_keys=True)

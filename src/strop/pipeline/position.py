@@ -1,0 +1,100 @@
+"""Where a run is: all that it needs, beside the learner, to go on exactly. Saved in every checkpoint.
+
+Used by `pipeline.loop` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from strop.errors import CheckpointError
+from strop.pipeline.dataset import Dataset, Draw
+from strop.schema.batch import Batch
+from strop.schema.config import HyperParameters
+from strop.schema.trajectory import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The last completed step and where its successor draws from.
+
+    `draws_from` identifies rows, batch size and seed: with others, "the next batch" would mean something
+    else. `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
+    """
+
+    draws_from: str
+    step: int = 0
+    epoch: int = 0
+    index: int = 0
+    sampled_tokens: int = 0
+    trained_tokens: int = 0
+    validations: tuple[tuple[int, float | None], ...] = ()
+
+    @property
+    def epoch_ended(self) -> bool:
+        return self.step > 0 and self.index == 0
+
+    @property
+    def validated(self) -> bool:
+        """Whether the policy of this step has been validated."""
+        return any(step == self.step for step, _ in self.validations)
+
+    @property
+    def validation(self) -> float | None:
+        return dict(self.validations).get(self.step)
+
+    def after_step(self, draw: Draw, groups: tuple[Group, ...], batch: Batch | None) -> Position:
+        """The position once the step of `draw` is through; `batch` is None when nothing was trained."""
+        sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
+        trained = sum(mini.num_loss_tokens for mini in batch.mini_batches) if batch else 0
+        return replace(
+            self,
+            step=self.step + 1,
+            epoch=draw.next_epoch,
+            index=draw.next_index,
+            sampled_tokens=self.sampled_tokens + sampled,
+            trained_tokens=self.trained_tokens + trained,
+        )
+
+    def after_validation(self, mean_at_1: float | None, groups: tuple[Group, ...]) -> Position:
+        sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
+        return replace(
+            self,
+            validations=(*self.validations, (self.step, mean_at_1)),
+            sampled_tokens=self.sampled_tokens + sampled,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def start_position(training: Dataset, hyper: HyperParameters) -> Position:
+    """Before the first step."""
+    named = [hyper.seed, hyper.batch_size, [sample.sample_id for sample in training.samples]]
+    return Position(draws_from=hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16])
+
+
+def saved_position(saved: dict[str, Any], start: Position) -> Position:
+    """Read a position back, if it belongs to the same rows, batch size and seed as `start`.
+
+    Raises:
+        CheckpointError: it belongs to others.
+    """
+    position = Position(
+        draws_from=saved["draws_from"],
+        step=saved["step"],
+        epoch=saved["epoch"],
+        index=saved["index"],
+        sampled_tokens=saved["sampled_tokens"],
+        trained_tokens=saved["trained_tokens"],
+        validations=tuple((step, value) for step, value in saved["validations"]),
+    )
+    if position.draws_from != start.draws_from:
+        raise CheckpointError(
+            "the checkpoint was made with other training rows, batch_size or seed; its run cannot go on",
+            fix="restore them, or start a new job with the checkpoint's folder as its model",
+        )
+    return position

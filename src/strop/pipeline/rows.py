@@ -1,0 +1,204 @@
+"""One line of JSON -> Sample, or everything that is wrong with it. For `pipeline.dataset`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any, cast
+
+from strop.errors import Problem
+from strop.schema.sample import Sample
+
+COLUMNS = ("messages", "rollout_extra", "ground_truth", "tools", "sample_id")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+ANSWERABLE = ("user", "tool")
+"""Roles after which it is the model's turn."""
+
+_EXAMPLE = 'e.g. "messages": [{"role": "user", "content": "2 + 2?"}]'
+
+Row = dict[str, Any]
+
+
+def read_row(
+    line: bytes, place: str, *, row: int, file_stem: str
+) -> tuple[Sample | None, list[Problem], list[str]]:
+    """Check one row.
+
+    Returns:
+        The sample, or None if the row is bad; its problems; keys that no function will ever see.
+    """
+    try:
+        value = _parse(line)
+    except ValueError as error:
+        return None, [Problem(place=place, message=str(error), fix="one JSON object a line")], []
+    if not isinstance(value, dict):
+        message = f"expected a JSON object, found {_kind(value)}"
+        return None, [Problem(place=place, message=message, fix='{"messages": [...]}')], []
+    record = cast("Row", value)
+    problems = [
+        *_message_problems(record, place),
+        *_tool_problems(record.get("tools"), place),
+        *_other_problems(record, place),
+    ]
+    typos, unread = _strange_keys(record, place)
+    problems += typos
+    if problems:
+        return None, problems, []
+    extra = cast("Row", record.get("rollout_extra") or {})
+    truth, own_id = record.get("ground_truth"), record.get("sample_id")
+    sample = Sample(
+        sample_id=f"{file_stem}-{row}" if own_id is None else str(own_id),
+        row=row,
+        messages=record["messages"],
+        tools=record.get("tools") or None,
+        ground_truth=extra.get("ground_truth") if truth is None else truth,
+        rollout_extra=extra,
+    )
+    return sample, [], unread
+
+
+def _parse(line: bytes) -> object:
+    def constant(name: str) -> object:
+        raise ValueError(f"{name} is not JSON")
+
+    def unique(pairs: list[tuple[str, Any]]) -> Row:
+        record = dict(pairs)
+        if len(record) != len(pairs):
+            keys = [key for key, _ in pairs]
+            raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        return record
+
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start + 1} of the line") from error
+    try:
+        return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise ValueError("not usable: nested too deeply") from error
+
+
+def _message_problems(record: Row, place: str) -> list[Problem]:
+    if "messages" not in record:
+        return [Problem(place=place, message="messages: missing", fix=_EXAMPLE)]
+    messages = record["messages"]
+    if not isinstance(messages, list):
+        message = f"messages: expected a list, found {_kind(messages)}"
+        return [Problem(place=place, message=message, fix=_EXAMPLE)]
+    entries = cast("list[object]", messages)
+    if not entries:
+        return [Problem(place=place, message="messages: empty", fix=_EXAMPLE)]
+    problems: list[Problem] = []
+    for index, entry in enumerate(entries):
+        problems += _one_message(entry, f"messages[{index}]", place)
+    last = entries[-1]
+    if not problems and isinstance(last, dict) and cast("Row", last)["role"] not in ANSWERABLE:
+        message = (
+            f"messages: the last one is from {cast('Row', last)['role']!r}, so there is nothing to answer"
+        )
+        problems.append(Problem(place=place, message=message, fix="end with a message from user or tool"))
+    return problems
+
+
+def _one_message(entry: object, field: str, place: str) -> list[Problem]:
+    if not isinstance(entry, dict):
+        return [
+            Problem(place=place, message=f"{field}: expected an object, found {_kind(entry)}", fix=_EXAMPLE)
+        ]
+    message = cast("Row", entry)
+    role = message.get("role")
+    if role not in ROLES:
+        found = f"unknown role {role!r}" if "role" in message else "missing"
+        near = difflib.get_close_matches(str(role), ROLES, n=1)
+        fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(ROLES)}"
+        return [Problem(place=place, message=f"{field}.role: {found}", fix=fix)]
+    content = message.get("content")
+    if content is None and role == "assistant" and message.get("tool_calls"):
+        return []
+    if isinstance(content, list):
+        return _part_problems(cast("list[object]", content), f"{field}.content", place)
+    if not isinstance(content, str):
+        found = f"expected text, found {_kind(content)}" if "content" in message else "missing"
+        return [Problem(place=place, message=f"{field}.content: {found}")]
+    if not content.strip() and role in ("user", "system", "developer"):
+        return [Problem(place=place, message=f"{field}.content: empty", fix="write it or remove the message")]
+    return []
+
+
+def _part_problems(parts: list[object], field: str, place: str) -> list[Problem]:
+    """Content may be OpenAI's list of parts, as long as all are text: the models here see nothing else."""
+    if not parts:
+        return [Problem(place=place, message=f"{field}: empty")]
+    for index, part in enumerate(parts):
+        fields = cast("Row", part) if isinstance(part, dict) else {}
+        if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
+            message = f"{field}[{index}]: only parts of type text are read"
+            return [Problem(place=place, message=message, fix='{"type": "text", "text": "..."}')]
+    return []
+
+
+def _tool_problems(tools: object, place: str) -> list[Problem]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list):
+        return [Problem(place=place, message=f"tools: expected a list, found {_kind(tools)}")]
+    problems: list[Problem] = []
+    for index, tool in enumerate(cast("list[object]", tools)):
+        function = cast("Row", tool).get("function") if isinstance(tool, dict) else None
+        name = cast("Row", function).get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name:
+            fix = '{"type": "function", "function": {"name": ..., "parameters": ...}}'
+            message = f"tools[{index}].function.name: missing"
+            problems.append(Problem(place=place, message=message, fix=fix))
+    return problems
+
+
+def _other_problems(record: Row, place: str) -> list[Problem]:
+    problems: list[Problem] = []
+    extra = record.get("rollout_extra")
+    if extra is not None and not isinstance(extra, dict):
+        message = f"rollout_extra: expected an object, found {_kind(extra)}"
+        problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
+    sample_id = record.get("sample_id")
+    if isinstance(sample_id, bool) or not isinstance(sample_id, (str, int, type(None))):
+        problems.append(Problem(place=place, message=f"sample_id: expected text, found {_kind(sample_id)}"))
+    elif sample_id == "" or len(str(sample_id)) > 256:
+        problems.append(Problem(place=place, message="sample_id: must have 1 to 256 characters"))
+    return problems
+
+
+def _strange_keys(record: Row, place: str) -> tuple[list[Problem], list[str]]:
+    """Keys that look like a misspelt column are errors; others are only never read."""
+    typos: list[Problem] = []
+    unread: list[str] = []
+    for key in record:
+        if key in COLUMNS:
+            continue
+        near = [
+            name for name in difflib.get_close_matches(key, COLUMNS, n=1, cutoff=0.8) if name not in record
+        ]
+        if near:
+            message = f"{key}: unknown key"
+            typos.append(Problem(place=place, message=message, fix=f"did you mean {near[0]!r}?"))
+        else:
+            unread.append(key)
+    return typos, unread
+
+
+def _kind(value: object) -> str:
+    """What JSON calls it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"the number {value!r}"
+        case str():
+            return "text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

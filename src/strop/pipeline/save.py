@@ -1,0 +1,145 @@
+"""Learner + position -> checkpoint folders: when to save, and which ones stay.
+
+`save_total_limit` removes the oldest, but never the best by validation and never the newest: with a limit of
+1 both may lie there. The writing itself is the `CheckpointWriter`'s. Called by `pipeline.loop` after a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.errors import CheckpointError
+from strop.pipeline.ports import CheckpointWriter, Recorder
+from strop.schema.config import HyperParameters, SaveStrategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A checkpoint on disk: its step, its folder's name, its validation if measured at that step."""
+
+    step: int
+    name: str
+    validation: float | None
+    published: bool
+
+
+def save_is_due(hyper: HyperParameters, step: int, *, epoch_ended: bool) -> bool:
+    """Whether `save_strategy` asks for a checkpoint after this step. The last step saves whatever it says."""
+    match hyper.save_strategy:
+        case SaveStrategy.STEPS:
+            return step % hyper.save_steps == 0
+        case SaveStrategy.EPOCH:
+            return epoch_ended
+        case SaveStrategy.NO:
+            return False
+
+
+def to_remove(kept: Sequence[Kept], limit: int) -> list[Kept]:
+    """The oldest beyond `limit`, without the best by validation (of equals the newest) and the newest.
+
+    >>> scores = {1: 0.2, 2: 0.9, 3: 0.4, 4: 0.5}
+    >>> shelf = [Kept(step=s, name="", validation=v, published=False) for s, v in scores.items()]
+    >>> [one.step for one in to_remove(shelf, 2)]
+    [1, 3]
+    """
+    by_age = sorted(kept, key=lambda one: one.step)
+    measured = [one for one in by_age if one.validation is not None]
+    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+    spare = [one for one in by_age[:-1] if one is not best]
+    return spare[: max(0, len(by_age) - limit)]
+
+
+class Shelf:
+    """The checkpoints of a run, below `folder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        limit: int,
+        writer: CheckpointWriter,
+        recorder: Recorder,
+        kept: Sequence[Kept] = (),
+    ) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._writer = writer
+        self._recorder = recorder
+        self.kept = list(kept)
+
+    @property
+    def newest(self) -> Path | None:
+        return self._folder / self.kept[-1].name if self.kept else None
+
+    def holds(self, step: int, validation: float | None, *, published: bool) -> bool:
+        """Whether saving now would write what already lies there."""
+        return _kept(step, validation, published) in self.kept
+
+    async def save(
+        self,
+        step: int,
+        *,
+        policy_version: int,
+        validation: float | None,
+        position: dict[str, Any],
+        published: bool,
+        may_fail: bool,
+    ) -> None:
+        """Write the checkpoint of `step`, record it, then make room.
+
+        `position` is what the loop needs to go on; the shelf adds its own content, so that a resumed run
+        keeps the same limit. With `may_fail` a checkpoint that cannot be written is an event and the run
+        goes on.
+
+        Raises:
+            CheckpointError, OSError: it could not be written, and the run needs it.
+        """
+        this = _kept(step, validation, published)
+        kept = [*(one for one in self.kept if one.step != step), this]
+        removed = to_remove(kept, self._limit)
+        kept = [one for one in kept if one not in removed]
+        position = {**position, "kept": [asdict(one) for one in kept]}
+        target = self._folder / this.name
+        try:
+            folder = await asyncio.to_thread(
+                self._writer.write, target, step=step, policy_version=policy_version, position=position
+            )
+        except (CheckpointError, OSError) as error:
+            if not may_fail:
+                raise
+            text = f"the checkpoint of step {step} could not be written: {error}"
+            self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(target)})
+            return
+        self.kept = kept
+        self._recorder.checkpoint(
+            step, folder, policy_version=policy_version, validation=validation, published=published
+        )
+        for old in removed:
+            await asyncio.to_thread(self._remove, old, step)
+
+    def _remove(self, old: Kept, step: int) -> None:
+        """Take the folder's name away first, so that no reader ever meets half of it."""
+        folder = self._folder / old.name
+        leaving = self._folder / f".leaving-{old.name}"
+        data = {"folder": str(folder)}
+        try:
+            folder.rename(leaving)
+            shutil.rmtree(leaving)
+        except OSError as error:
+            self._recorder.event("checkpoint_not_removed", f"{folder}: {error}", step=step, data=data)
+        else:
+            text = f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}"
+            self._recorder.event("checkpoint_removed", text, step=step, data=data)
+
+
+def _kept(step: int, validation: float | None, published: bool) -> Kept:
+    return Kept(step=step, name=f"step-{step:06d}", validation=validation, published=published)
+
+
+def kept_in(position: dict[str, Any]) -> list[Kept]:
+    """What lay on the shelf when `position` was saved."""
+    return [Kept(**one) for one in position["kept"]]
