@@ -1,0 +1,44 @@
+"""App + port -> a server on the loopback interface only."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from starlette.applications import Starlette
+
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 3600
+"""Longer than a client keeps an idle connection: else a server may close the one that is just being used."""
+
+
+def listen(port: int) -> socket.socket:
+    """Bind 127.0.0.1, port 0 for a free one, and accept connections into the backlog from now on.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    # The protocol is named because asyncio turns Nagle's delay (40 ms a reply) off only where it is.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def serve(app: Starlette, listener: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    await uvicorn.Server(config).serve(sockets=[listener])

@@ -1,0 +1,134 @@
+"""Function configurations -> running workers, called by name: the flow's `FunctionRunner`."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from strop.errors import FunctionError
+from strop.runtime.instance import Instance, new_client
+from strop.runtime.process import OnLine
+from strop.runtime.spec import WorkerSpec
+from strop.schema.config import FunctionConfig
+from strop.schema.function import FunctionInput
+from strop.schema.reply import FunctionReply
+
+
+class WorkerPool:
+    """The functions of one job, each in its own process.
+
+    Concurrency:
+        Belongs to the event loop that called `start`; that loop's thread has to live as long as the pool.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionConfig],
+        *,
+        root: Path,
+        job_id: str,
+        on_line: OnLine,
+        grace_s: float = 2.0,
+        start_limit_s: float = 600.0,
+    ) -> None:
+        """Resolve each function's `zipdir` against `root`; starts nothing.
+
+        Units:
+            grace_s: seconds past a function's timeout until a worker that does not even say so is given up.
+            start_limit_s: seconds that import and `setup` may take.
+        """
+        self._specs = [worker_spec(config, root) for config in functions]
+        self._job_id = job_id
+        self._on_line = on_line
+        self._grace_s = grace_s
+        self._start_limit_s = start_limit_s
+        self._client: httpx.AsyncClient | None = None
+        self._instances: dict[str, Instance] = {}
+
+    async def start(self) -> None:
+        """Start all workers side by side.
+
+        Raises:
+            FunctionError: one or more could not start; all their texts. Nothing is left running.
+        """
+        self._client = new_client()
+        self._instances = {spec.name: self._instance(spec, self._client) for spec in self._specs}
+        started = (instance.start() for instance in self._instances.values())
+        try:
+            results = await asyncio.gather(*started, return_exceptions=True)
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if failures:
+            await self.close()
+            raise FunctionError("\n".join(str(failure) for failure in failures))
+
+    async def call(self, name: str, payload: FunctionInput) -> FunctionReply:
+        """Call the function of that name. What it did wrong is in the reply.
+
+        Raises:
+            FunctionError: the pool has no such function.
+        """
+        instance = self._instances.get(name)
+        if instance is None:
+            near = difflib.get_close_matches(name, self._instances, n=1)
+            known = ", ".join(self._instances) or "none"
+            fix = f"did you mean {near[0]!r}?" if near else f"running: {known}"
+            raise FunctionError(f"no running function {name!r}", fix=fix)
+        return await instance.call(payload)
+
+    async def close(self) -> None:
+        """Kill every worker with all its descendants. Harmless when done twice."""
+        instances, self._instances = self._instances, {}
+        await asyncio.gather(*(instance.close() for instance in instances.values()))
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def _instance(self, spec: WorkerSpec, client: httpx.AsyncClient) -> Instance:
+        return Instance(
+            spec,
+            job_id=self._job_id,
+            client=client,
+            on_line=self._on_line,
+            grace_s=self._grace_s,
+            start_limit_s=self._start_limit_s,
+        )
+
+
+def worker_spec(config: FunctionConfig, root: Path) -> WorkerSpec:
+    """Raises FunctionError where `runtime.env` holds what an environment cannot."""
+    return WorkerSpec(
+        name=config.label,
+        classpath=config.fcmodel.classpath,
+        root=(root / config.fcmodel.zipdir).resolve(),
+        func_type=config.type,
+        timeout_s=config.timeout,
+        concurrency=config.runtime.concurrency,
+        env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
+    )
+
+
+def _env_text(function: str, key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    found = "nothing" if value is None else f"a {type(value).__name__}"
+    raise FunctionError(
+        f"function {function!r}: runtime.env.{key} holds {found}; the environment holds text",
+        fix="write a string, a number or a boolean",
+    )

@@ -1,0 +1,69 @@
+"""A function -> what its worker has to know, and the environment it runs in."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strop.schema.function import FunctionType
+
+_OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """One function as its worker sees it.
+
+    `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
+    flight. `env` is secret: it is handed to the process and shown nowhere.
+    """
+
+    name: str
+    classpath: str
+    root: Path
+    func_type: FunctionType | None = None
+    timeout_s: float = 600.0
+    concurrency: int = 64
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def to_json(self, token: str) -> str:
+        """What the worker reads from its channel; `env` comes to it as its environment."""
+        return json.dumps(
+            {
+                "name": self.name,
+                "classpath": self.classpath,
+                "root": str(self.root),
+                "func_type": self.func_type,
+                "timeout_s": self.timeout_s,
+                "concurrency": self.concurrency,
+                "token": token,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> tuple[WorkerSpec, str]:
+        """Undo `to_json`. Returns the spec and the token."""
+        values: dict[str, Any] = json.loads(text)
+        token = values.pop("token")
+        func_type = values.pop("func_type")
+        spec = cls(
+            root=Path(values.pop("root")), func_type=FunctionType(func_type) if func_type else None, **values
+        )
+        return spec, token
+
+
+def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
+    """The parent's environment without Strop's own settings (the database's address holds a password), and
+    `env`. One BLAS thread: workers share the machine with the engine and with each other.
+    """
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON
+    }
+    defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
+    return {**inherited, **defaults, **spec.env}

@@ -1,0 +1,99 @@
+"""Typed input -> request body, and HTTP reply -> what came of the call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import httpx
+from pydantic import ValidationError
+
+from strop.functions import validation_text
+from strop.schema.function import (
+    OUTPUT_OF,
+    FunctionInput,
+    FunctionOutput,
+    FunctionType,
+    GroupRewardInput,
+    GroupRewardOutput,
+    RolloutInput,
+    TaskStatus,
+)
+from strop.schema.reply import FunctionReply
+
+
+def request_body(payload: FunctionInput) -> bytes:
+    """Dump an input with the API key in clear, which a plain dump masks.
+
+    Raises:
+        ValueError: something in it that JSON cannot hold, NaN and infinity included.
+    """
+    values = payload.model_dump(mode="json")
+    key = api_key(payload)
+    if key is not None:
+        values["model_resource"]["api_key"] = key
+    return json.dumps(values, allow_nan=False).encode()
+
+
+def api_key(payload: FunctionInput) -> str | None:
+    """The secret of an input, where it has one."""
+    return payload.model_resource.api_key.get_secret_value() if isinstance(payload, RolloutInput) else None
+
+
+def output_reply(name: str, payload: FunctionInput, content: bytes) -> FunctionReply:
+    """Read a 200: a valid output, a failure that the function itself reported, or an invalid output."""
+    func_type = payload.func_type
+    try:
+        output = OUTPUT_OF[func_type].model_validate_json(content)
+    except ValidationError as error:
+        text = validation_text(error, show_values=True)
+        return _invalid(f"{func_type} function {name!r} returned no valid output: {text}")
+    if output.status is TaskStatus.FAILED:
+        return _failed(name, func_type, output)
+    if isinstance(payload, GroupRewardInput) and isinstance(output, GroupRewardOutput):
+        num_rewards, num_outputs = len(output.reward.rewards), len(payload.agent_outputs)
+        if num_rewards != num_outputs:
+            counts = f"{num_rewards} rewards for {num_outputs} agent outputs"
+            return _invalid(f"{func_type} function {name!r} returned {counts}")
+    return FunctionReply(output=output)
+
+
+def error_reply(name: str, response: httpx.Response) -> FunctionReply:
+    """Read anything but a 200 or a 503."""
+    body = _error_body(response)
+    text = str(body.get("message") or body.get("detail") or response.reason_phrase)
+    if response.status_code in (400, 413, 422):
+        return FunctionReply(error=f"function {name!r} refused its input: {text}", error_code="invalid_input")
+    code = body.get("error_code")
+    if isinstance(code, str):
+        return FunctionReply(error=text, error_code=code)
+    return FunctionReply(
+        error=f"function {name!r} answered HTTP {response.status_code}: {text}", error_code="unreachable"
+    )
+
+
+def says_stuck(response: httpx.Response) -> bool:
+    """Whether the worker reports that code of this call still runs in it."""
+    return response.status_code == 504 and bool(_error_body(response).get("stuck"))
+
+
+def _error_body(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body: Any = response.json()
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", body) if isinstance(body, dict) else {}
+
+
+def _failed(name: str, func_type: FunctionType, output: FunctionOutput) -> FunctionReply:
+    # GroupRewardOutput declares no error_code; one that was set comes as an extra field.
+    code: Any = getattr(output, "error_code", None)
+    return FunctionReply(
+        output=output,
+        error=output.error or f"{func_type} function {name!r} returned status failed without an error text",
+        error_code=str(code) if code else "failed",
+    )
+
+
+def _invalid(text: str) -> FunctionReply:
+    return FunctionReply(error=text, error_code="invalid_output")

@@ -1,0 +1,81 @@
+"""Channel -> a running function: the process that hosts one processor.
+
+`python -m strop.runtime.worker FD`. FD is an inherited socket to the pool: one line comes in, events go out
+(`ready`, `error`, `stuck`), and its closing ends the process. What user code prints goes to stdout and stderr
+and can never be taken for an event. Heavy imports wait until the guardian has been left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from strop.errors import FunctionError
+from strop.runtime.guardian import guard
+from strop.runtime.spec import WorkerSpec
+
+_MAX_ERROR_CHARS = 100_000
+
+
+def main() -> None:
+    """Become a guardian and a worker; the worker serves until it is killed."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
+    with channel.makefile() as lines:
+        parent_pid, text = lines.readline().split(" ", 1)
+    spec, token = WorkerSpec.from_json(text)
+    guard(channel, int(parent_pid))
+    prepare(spec)
+
+    def report(**event: object) -> None:
+        channel.sendall(json.dumps(event).encode() + b"\n")
+
+    code = 0
+    try:
+        asyncio.run(_serve(spec, token, report))
+    except FunctionError as error:
+        report(event="error", text=str(error)[:_MAX_ERROR_CHARS])
+        code = 1
+    end_process(code)
+
+
+def prepare(spec: WorkerSpec) -> None:
+    """Make the root the place where the function's imports and its child processes' imports start.
+
+    Side effects: `sys.path`, PYTHONPATH and the working directory of this process.
+    """
+    root = str(spec.root)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    if spec.root.is_dir():
+        os.chdir(root)
+
+
+async def _serve(spec: WorkerSpec, token: str, report: Callable[..., None]) -> None:
+    # Imported before the root comes into sys.path, where a user's file may have the name of a library's.
+    from strop.runtime.app import create_app
+    from strop.runtime.hosting import open_host
+    from strop.runtime.listening import listen, serve
+
+    host = await open_host(spec)
+    host.on_stuck = lambda: report(event="stuck")
+    listener = listen(0)
+    report(
+        event="ready", port=listener.getsockname()[1], func_type=host.func_type, class_name=host.class_name
+    )
+    await serve(create_app(host, token), listener)
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave without waiting for threads: one of the user's may never end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()
