@@ -72,8 +72,8 @@ class Written(TypeDecorator[str]):
 
 
 class PackedJson(TypeDecorator[Any]):
-    """Any JSON value, as compressed bytes; what orjson cannot say (lone surrogates, huge integers, NaN in
-    dictionaries) goes through the standard library."""
+    """Any JSON value, as compressed bytes; what orjson cannot say (lone surrogates, huge integers,
+    NaN) goes through the standard library."""
 
     impl = LargeBinary()
     cache_ok = True
@@ -112,14 +112,14 @@ class PackedFloats(TypeDecorator[tuple[float, ...]]):
 
 
 def pack_json(value: Any) -> bytes:
-    """A byte saying how (`j` plain, `z` compressed), then UTF-8 JSON."""
+    """A byte saying how (`o` orjson, `p` Python's json; capital when compressed), then UTF-8 JSON."""
     try:
-        text = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+        how, text = b"o", orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
         if b"null" in text and _has_nan(value):  # orjson writes NaN as null
-            text = json.dumps(value).encode()
+            how, text = b"p", json.dumps(value).encode()
     except TypeError:
-        text = json.dumps(value).encode()
-    return b"j" + text if len(text) < _COMPRESS_FROM else b"z" + zlib.compress(text, 1)
+        how, text = b"p", json.dumps(value).encode()
+    return how + text if len(text) < _COMPRESS_FROM else how.upper() + zlib.compress(text, 1)
 
 
 def _has_nan(value: Any) -> bool:
@@ -133,11 +133,10 @@ def _has_nan(value: Any) -> bool:
 
 
 def unpack_json(packed: bytes) -> Any:
-    text = zlib.decompress(packed[1:]) if packed[:1] == b"z" else packed[1:]
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return json.loads(text)
+    how, text = packed[:1], packed[1:]
+    if how.isupper():
+        text = zlib.decompress(text)
+    return orjson.loads(text) if how.lower() == b"o" else json.loads(text)
 
 
 def pack_ints(values: Sequence[int]) -> bytes:

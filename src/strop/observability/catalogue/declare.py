@@ -39,8 +39,8 @@ def spread(
         metric(
             f"{name}/{how.value}",
             unit,
-            f"{en}: {en_how} over {over[0]}.",
-            f"{zh}：{over[1]}上的{zh_how}。",
+            f"{en} ({en_how} over {over[0]}).",
+            f"{zh}（{over[1]}上的{zh_how}）。",
             how=how,
         )
         for how, en_how, zh_how in _SPREAD
@@ -57,10 +57,10 @@ def average(
     healthy: dict[str, Range] | None = None,
 ) -> tuple[Metric, Metric]:
     """`name`/avg and /sum; `healthy` is of the average, a sum grows with the batch."""
-    mean = f"{en}: mean over {over[0]}."
-    mean_zh = f"{zh}：{over[1]}上的平均值。"
-    total = f"{en}: sum over {over[0]}; grows with the batch, so compare within one run only."
-    total_zh = f"{zh}：{over[1]}上的总和；随批量增大，只宜在同一次训练内比较。"
+    mean = f"{en} (mean over {over[0]})."
+    mean_zh = f"{zh}（{over[1]}上的平均值）。"
+    total = f"{en} (sum over {over[0]}; grows with the batch, so compare within one run only)."
+    total_zh = f"{zh}（{over[1]}上的总和；随批量增大，只宜在同一次训练内比较）。"
     return (
         metric(f"{name}/avg", unit, mean, mean_zh, healthy=healthy),
         metric(f"{name}/sum", unit, total, total_zh, how=Aggregation.SUM),
