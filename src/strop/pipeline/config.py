@@ -1,0 +1,243 @@
+"""`job.yaml` -> JobConfig that does what it says, or every problem at once with line, key and fix.
+
+`cli` calls `load_job` before anything else is loaded. What is allowed but would surprise is for `job_notes`.
+Reads the YAML and counts the training rows; runs and imports nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.errors import ConfigError, Problem
+from strop.pipeline.dataset import count_rows
+from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_job_file, read_scalar
+from strop.pipeline.job_keys import Checked, check_keys
+from strop.pipeline.job_notes import total_steps
+from strop.pipeline.job_words import path_of
+from strop.schema.config import FunctionModel, HyperParameters, JobConfig
+
+HYPER: KeyPath = ("training", "hyper_parameters")
+MASK = "***"
+
+
+def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobConfig:
+    """Read a job. `workspace_dir` is relative to the file, all other paths to that; they come back absolute.
+
+    `overrides` win over the file: `{"training.hyper_parameters.max_steps": 5}`, or just `max_steps` where one
+    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number.
+
+    Raises:
+        ConfigError: everything that is wrong, each with `file:line`, key and fix.
+
+    """
+    file = read_job_file(path)
+    for name, value in (overrides or {}).items():
+        _override(file, name, read_scalar(value) if isinstance(value, str) else value)
+    checked = check_keys(file)
+    config, file_problems = _with_absolute_paths(checked, file)
+    problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
+    if problems:
+        raise ConfigError(str(path), sorted(problems, key=_order))
+    return config
+
+
+def describe(config: JobConfig) -> dict[str, Any]:
+    """The configuration as the run understands it, defaults filled in, without secrets.
+
+    Values of `runtime.env` are masked; what depends on other keys (mini-batch, clip range, answer length)
+    stands there as it will be used.
+    """
+    described = config.model_dump(mode="json")
+    for function in described["functions"]:
+        function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
+    hyper = config.hyper_parameters
+    low, high = hyper.clip_range
+    described["training"]["hyper_parameters"] |= {
+        "ppo_mini_batch_size": hyper.mini_batch_size,
+        "clip_ratio_low": low,
+        "clip_ratio_high": high,
+        "max_tokens": hyper.max_tokens or hyper.max_length - hyper.max_prompt_length,
+    }
+    return described
+
+
+def _override(file: JobFile, name: str, value: object) -> None:
+    """Set one value; a bare name finds its section, a wrong one is reported as in the file."""
+    parts = [part for part in name.replace("[", ".").replace("]", "").split(".") if part]
+    path: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
+    if len(path) == 1 and (found := path_of(str(path[0]))) is not None:
+        path = found
+    if not path:
+        file.problems.append(Problem(place="override", message=f"{name!r} names no key"))
+    elif len(path) == 1 and path[0] in ("datasets", "functions", "training"):
+        message = f"{name}: a whole section cannot be overridden"
+        file.problems.append(
+            Problem(place="override", message=message, fix=f"name a key, e.g. {_example(name)}")
+        )
+    else:
+        file.override(path, value)
+
+
+def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, list[Problem]]:
+    """Resolve every path of a configuration, and report those that lead nowhere."""
+    config = checked.config
+    problems: list[Problem] = []
+
+    def missing(path: KeyPath, message: str, fix: str | None = None) -> None:
+        if checked.trusted(path):
+            text = f"{dotted(path)}: {message}"
+            problems.append(Problem(place=file.place(path), message=text, fix=fix))
+
+    workspace = (file.path.resolve().parent / Path(config.workspace_dir).expanduser()).resolve()
+    if not workspace.is_dir():
+        missing(("workspace_dir",), f"no such folder: {workspace}", "it is relative to the job file")
+        return config, problems
+    datasets = [
+        dataset.model_copy(update={"file_name": str(_resolve(workspace, dataset.file_name))})
+        for dataset in config.datasets
+    ]
+    for index, dataset in enumerate(datasets):
+        if not Path(dataset.file_name).is_file():
+            missing(
+                ("datasets", index, "file_name"), f"no such file: {dataset.file_name}", "write the rows there"
+            )
+    functions = [
+        function.model_copy(
+            update={
+                "fcmodel": function.fcmodel.model_copy(
+                    update={"zipdir": str(_resolve(workspace, function.fcmodel.zipdir))}
+                )
+            }
+        )
+        for function in config.functions
+    ]
+    for index, function in enumerate(functions):
+        here: KeyPath = ("functions", index, "fcmodel")
+        if not Path(function.fcmodel.zipdir).is_dir():
+            missing((*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}")
+        elif complaint := _code_problem(function.fcmodel):
+            missing((*here, "classpath"), *complaint)
+    model = config.model
+    if (workspace / model.name).is_dir():
+        model = model.model_copy(update={"name": str(_resolve(workspace, model.name))})
+    elif model.name.startswith((".", "/", "~")) and not Path(model.name).expanduser().is_dir():
+        missing(("model",), f"no such folder: {_resolve(workspace, model.name)}")
+    resolved = {
+        "workspace_dir": str(workspace),
+        "datasets": tuple(datasets),
+        "functions": tuple(functions),
+        "model": model,
+    }
+    return config.model_copy(update=resolved), problems
+
+
+def _resolve(workspace: Path, name: str) -> Path:
+    return (workspace / Path(name).expanduser()).resolve()
+
+
+def _code_problem(code: FunctionModel) -> tuple[str, str | None] | None:
+    """What is wrong with a class path, as far as files tell; nothing is imported."""
+    form = "write path/file.py:Class or pkg.mod.Class"
+    file_part, colon, name = code.classpath.rpartition(":")
+    if colon:
+        if not file_part.endswith(".py") or not name.isidentifier():
+            return f"{code.classpath!r} names no class", form
+        return None if (Path(code.zipdir) / file_part).is_file() else _no_file(code, file_part)
+    parts = code.classpath.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        return f"{code.classpath!r} names no class", form
+    # The module may be installed instead; only where its first part lies in the workspace must the rest, too.
+    module = Path(code.zipdir, *parts[:-1])
+    if not Path(code.zipdir, parts[0]).is_dir() or module.is_dir() or module.with_suffix(".py").is_file():
+        return None
+    return _no_file(code, f"{'/'.join(parts[:-1])}.py")
+
+
+def _no_file(code: FunctionModel, name: str) -> tuple[str, str | None]:
+    return f"no such file: {Path(code.zipdir) / name}", "it is relative to zipdir, that to workspace_dir"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Two or more keys that cannot both hold; the first is the one to point at."""
+
+    keys: tuple[str, ...]
+    broken: bool
+    message: str
+    fix: str
+
+
+def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
+    """What the schema cannot see: keys against each other and against the number of rows."""
+    hyper = config.hyper_parameters
+    for rule in (*_length_rules(hyper), *_row_rules(hyper, _num_rows(config, checked))):
+        paths = [(*HYPER, key) for key in rule.keys]
+        if rule.broken and all(checked.trusted(path) for path in paths):
+            text = f"{dotted(paths[0])}: {rule.message}"
+            yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
+    rewards = [function for function in config.functions if function.type.value != "rollout"]
+    if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
+        index = config.functions.index(rewards[0])
+        message = f"functions[{index}].weight: every weight is 0, so every reward would be"
+        place = file.place(("functions", index, "weight"))
+        yield Problem(place=place, message=message, fix="give at least one reward a weight above 0")
+
+
+def _length_rules(hyper: HyperParameters) -> list[_Rule]:
+    tokens = hyper.max_tokens or 0
+    return [
+        _Rule(
+            ("max_tokens", "max_length"),
+            tokens >= hyper.max_length,
+            f"{tokens} leaves no room for a prompt: max_length is {hyper.max_length}",
+            "lower max_tokens or raise max_length",
+        ),
+        _Rule(
+            ("lr_warmup_steps", "max_steps"),
+            hyper.max_steps is not None and hyper.lr_warmup_steps > hyper.max_steps,
+            f"{hyper.lr_warmup_steps} exceeds max_steps {hyper.max_steps}: the full rate is never reached",
+            "lower it, or write -1 for 3 % of the run",
+        ),
+    ]
+
+
+def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
+    if num_rows is None:
+        return []
+    steps = total_steps(hyper, num_rows)
+    return [
+        _Rule(
+            ("batch_size",),
+            hyper.batch_size > num_rows,
+            f"{hyper.batch_size} is more than the {num_rows} rows of the training dataset",
+            f"set it to at most {num_rows}, or add rows",
+        ),
+        _Rule(
+            ("lr_warmup_steps", "batch_size", "n_epochs", "max_steps"),
+            hyper.lr_warmup_steps > steps > 0 and (hyper.max_steps is None or steps < hyper.max_steps),
+            f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
+            "lower it, or write -1 for 3 % of the run",
+        ),
+    ]
+
+
+def _num_rows(config: JobConfig, checked: Checked) -> int | None:
+    for index, dataset in enumerate(config.datasets):
+        path = Path(dataset.file_name)
+        if dataset.type == "training" and checked.trusted(("datasets", index)) and path.is_file():
+            return count_rows(path)
+    return None
+
+
+def _example(section: str) -> str:
+    examples = {"datasets": "datasets.0.file_name", "functions": "functions.0.timeout"}
+    return examples.get(section, "training.hyper_parameters.max_steps")
+
+
+def _order(problem: Problem) -> tuple[str, int]:
+    """By file, then line."""
+    name, _, line = problem.place.rpartition(":")
+    return (name, int(line)) if line.isdigit() else (problem.place, 0)

@@ -1,0 +1,233 @@
+"""YAML text -> plain data, with the place of every key. For `pipeline.config`.
+
+Scalars follow YAML 1.2: `2e-6` is a number and `no` is text, where PyYAML's 1.1 rules make a string of the
+one and a false of the other. Whatever is quoted is text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from strop.errors import ConfigError, Problem
+
+KeyPath = tuple[str | int, ...]
+
+_MAX_NODES = 100_000
+"""Aliases of aliases can blow a small file up; no job comes near this."""
+
+_TAG = "tag:yaml.org,2002:"
+
+
+@dataclass(slots=True)
+class JobFile:
+    """What a file says. `places` holds `file:line` by key path; `problems` what the text itself has wrong."""
+
+    path: Path
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    places: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def place(self, path: KeyPath) -> str:
+        """Where a key stands, else the nearest key around it, else the file's first line."""
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, f"{self.path}:1")
+
+    def override(self, path: KeyPath, value: object) -> None:
+        """Set a value as if the file said so; sections that are missing are made."""
+        at: Any = self.data
+        for depth, key in enumerate(path[:-1], start=1):
+            if isinstance(at, dict):
+                section = cast("dict[str | int, Any]", at)
+                if not isinstance(section.get(key), (dict, list)):
+                    section[key] = {}
+                at = section[key]
+            elif isinstance(at, list) and isinstance(key, int) and key < len(cast("list[Any]", at)):
+                at = cast("list[Any]", at)[key]
+            else:
+                at = None
+            if at is None:
+                message = f"override: there is no {dotted(path[:depth])} to change"
+                self.problems.append(Problem(place="", message=message))
+                return
+        at[path[-1]] = value
+        for depth in range(1, len(path) + 1):
+            self.places.setdefault(path[:depth], "override")
+        self.places[path] = "override"
+
+
+def dotted(path: KeyPath) -> str:
+    """
+    >>> dotted(("functions", 1, "fcmodel", "classpath"))
+    'functions[1].fcmodel.classpath'
+    """
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
+    return text
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own
+
+
+for _name, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.")),
+):
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _first)  # pyright: ignore[reportUnknownMemberType]
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read a file.
+
+    Raises:
+        ConfigError: there is no such file, or it is not YAML: nothing more can be said about it.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise _refusal(path, str(path), f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise _refusal(path, f"{path}:{line}", "not UTF-8", "save the file as UTF-8") from error
+    try:
+        root = _compose(text)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(path, error) from error
+    except yaml.YAMLError as error:
+        raise _refusal(path, f"{path}:1", f"not YAML: {error}") from error
+    if root is None:
+        raise _refusal(path, f"{path}:1", "the file is empty", "a job needs model, datasets and functions")
+    file = JobFile(path=path)
+    data = _Reader(file).read(root, ())
+    if not isinstance(data, dict):
+        raise _refusal(path, f"{path}:1", "expected keys and values at the top", "e.g. model: smollm2-135m")
+    file.data = cast("dict[str, Any]", data)
+    return file
+
+
+def read_scalar(text: str) -> object:
+    """What a file would make of `text` as a value: a number, true, false, null, else the text.
+
+    >>> read_scalar("2e-6"), read_scalar("no"), read_scalar("8")
+    (2e-06, 'no', 8)
+    """
+    try:
+        node = _compose(text)
+    except yaml.YAMLError:
+        return text
+    return _value(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(_TAG) else text
+
+
+def _compose(text: str) -> yaml.Node | None:
+    return cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Reader:
+    """Nodes -> data, noting places and what is wrong on the way."""
+
+    def __init__(self, file: JobFile) -> None:
+        self.file = file
+        self.open: set[int] = set()
+        self.count = 0
+
+    def read(self, node: yaml.Node, path: KeyPath) -> object:
+        self.count += 1
+        if id(node) in self.open or self.count > _MAX_NODES:
+            self.complain(node, path, "an alias that contains itself, or far too many of them")
+            return None
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self.mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                items = cast("list[yaml.Node]", node.value)
+                for index, item in enumerate(items):
+                    self.file.places[*path, index] = self.place(item)
+                return [self.read(item, (*path, index)) for index, item in enumerate(items)]
+            assert isinstance(node, yaml.ScalarNode)
+            return self.scalar(node, path)
+        finally:
+            self.open.discard(id(node))
+
+    def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key_node, value_node in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.complain(key_node, path, "a key must be plain text")
+                continue
+            key = cast("str", key_node.value)
+            if key_node.tag == _TAG + "merge" or key == "<<":
+                self.complain(key_node, path, "merge keys (<<) are not read", "write the keys out")
+                continue
+            here = (*path, key)
+            if key in data:
+                first = self.file.places[here].rsplit(":", 1)[-1]
+                self.complain(key_node, here, f"stands twice, first in line {first}", "keep one of them")
+                continue
+            self.file.places[here] = self.place(key_node)
+            data[key] = self.read(value_node, here)
+        return data
+
+    def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
+        if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
+            self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
+            return None
+        try:
+            return _value(node)
+        except ValueError:
+            self.complain(node, path, f"{node.value!r} does not fit its tag", "write the plain value")
+            return None
+
+    def complain(self, node: yaml.Node, path: KeyPath, message: str, fix: str | None = None) -> None:
+        where = dotted(path)
+        text = f"{where}: {message}" if where else message
+        self.file.problems.append(Problem(place=self.place(node), message=text, fix=fix))
+
+    def place(self, node: yaml.Node) -> str:
+        return f"{self.file.path}:{node.start_mark.line + 1}"
+
+
+def _value(node: yaml.ScalarNode) -> object:
+    text = cast("str", node.value)
+    match node.tag.removeprefix(_TAG):
+        case "null":
+            return None
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            return int(text)
+        case "float":
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        case _:
+            return text
+
+
+def _syntax_error(path: Path, error: yaml.MarkedYAMLError) -> ConfigError:
+    """Point at where the trouble began: an open quote is noticed only at the end of the file."""
+    context = error.context or ""
+    began_earlier = "quoted scalar" in context or "flow" in context
+    mark = error.context_mark if began_earlier and error.context_mark else error.problem_mark
+    line = mark.line + 1 if mark else 1
+    problem = error.problem or "broken"
+    fix = "check quotes, colons and indentation there"
+    if "'\\t'" in problem:
+        fix = "indent with spaces, not with a tab"
+    elif "mapping values are not allowed" in problem:
+        fix = "put text that contains ': ' in quotes, and indent keys of one section alike"
+    elif "expected a single document" in context:
+        fix = "keep one job in the file: remove the '---' line"
+    return _refusal(path, f"{path}:{line}", f"not YAML: {problem}", fix)
+
+
+def _refusal(path: Path, place: str, message: str, fix: str | None = None) -> ConfigError:
+    return ConfigError(str(path), [Problem(place=place, message=message, fix=fix)])

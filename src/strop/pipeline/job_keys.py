@@ -1,0 +1,233 @@
+"""Data of a job file -> JobConfig, or every problem with place, key and fix. For `pipeline.config`.
+
+Pydantic stops at the first contradiction and says nothing of sections that did not parse. So whatever is
+wrong is taken out and the rest looked at again, until nothing new turns up; what depends on a key that was
+taken out is not held against the file.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from strop.errors import ConfigError, Problem
+from strop.pipeline.job_file import JobFile, KeyPath, dotted
+from strop.pipeline.job_words import field_at, fields_at, unknown_key, wrong_choice
+from strop.schema.config import JobConfig
+
+
+class Checked:
+    """What came of a check. `config` holds stand-ins at the `doubtful` paths."""
+
+    def __init__(self, config: JobConfig, doubtful: set[KeyPath], problems: list[Problem]) -> None:
+        self.config = config
+        self.doubtful = doubtful
+        self.problems = problems
+
+    def trusted(self, path: KeyPath) -> bool:
+        """Whether the value at `path` is the file's own, so that more may be said about it."""
+        return not any(_overlap(path, bad) for bad in self.doubtful)
+
+
+def check_keys(file: JobFile) -> Checked:
+    """Find everything wrong with names, types, ranges and the schema's own rules."""
+    data = copy.deepcopy(file.data)
+    problems: list[Problem] = []
+    doubtful: set[KeyPath] = set()
+    for path, message, fix in _wrong_types(data):
+        problems.append(_problem(file, path, message, fix))
+        _take_out(data, path, doubtful)
+    while True:
+        try:
+            return Checked(JobConfig.model_validate(data), doubtful, problems)
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+        taken: list[KeyPath] = []
+        for detail in found:
+            if _of_its_items(detail):
+                continue
+            path = tuple(key for key in detail["loc"] if key != "function-before")
+            blamed = _mentioned(detail, path) if detail["type"] == "value_error" else [path]
+            taken += blamed
+            if any(_overlap(one, bad) for one in blamed for bad in doubtful):
+                continue
+            first = next((one for one in blamed if one in file.places), blamed[0])
+            problems.append(_problem(file, first, *_explain(detail, path, file)))
+        if doubtful.issuperset(taken):
+            raise ConfigError(str(file.path), problems)
+        for path in taken:
+            _take_out(data, path, doubtful)
+
+
+def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | None]]:
+    """What pydantic would let pass: numbers in quotes, true for 1, infinities."""
+    for path, value in list(_leaves(data, ())):
+        field = field_at(path)
+        if field is None:
+            continue
+        if isinstance(value, float) and not math.isfinite(value) and field.kinds & {int, float}:
+            yield path, f"must be a finite number, found {value}", None
+        elif isinstance(value, bool) and bool not in field.kinds:
+            yield path, f"expected {field.expected}, found {str(value).lower()}", None
+        elif bool in field.kinds and not isinstance(value, (bool, type(None))):
+            yield path, f"expected true or false, found {value!r}", "write true or false, without quotes"
+        elif isinstance(value, str) and field.kinds & {int, float}:
+            fix = "remove the quotes" if _is_number(value) else None
+            yield path, f"expected {field.expected}, found the text {value!r}", fix
+        elif (
+            isinstance(value, float)
+            and int in field.kinds
+            and float not in field.kinds
+            and value.is_integer()
+        ):
+            yield path, f"expected a whole number, found {value!r}", f"write {int(value)}"
+
+
+def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, object]", value).items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(cast("list[object]", value)):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, str | None]:
+    """One of pydantic's complaints in our words, with its mend."""
+    kind, value, field = detail["type"], detail["input"], field_at(path)
+    expected = field.expected if field else "something else"
+    if kind == "value_error":
+        return detail["msg"].removeprefix("Value error, "), None
+    if kind == "extra_forbidden":
+        around = file.data if len(path) == 1 else {}
+        return "unknown key", unknown_key(str(path[-1]), path[:-1], around)
+    if kind == "missing":
+        return "missing", f"add {path[-1]}: {_example(str(path[-1]))}"
+    if value is None:
+        return f"is empty, expected {expected}", "give it a value or remove the key"
+    if kind in ("enum", "literal_error"):
+        return wrong_choice(value, field)
+    if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
+        return f"must lie in {field.range if field else '?'}, found {value}", None
+    if kind in ("string_too_short", "too_short"):
+        return "must not be empty", None
+    if kind == "string_too_long":
+        return f"is too long: {len(str(value))} characters", f"keep to {detail.get('ctx', {})['max_length']}"
+    fix = None
+    if kind == "string_type" and isinstance(value, (int, float)):
+        fix = f'put it in quotes: "{value}"'
+    elif kind in ("model_type", "model_attributes_type", "tuple_type"):
+        fix = f"e.g. {path[-1]}: {_example(str(path[-1]))}" if isinstance(path[-1], str) else None
+    return f"expected {expected}, found {_kind(value)}", fix
+
+
+def _mentioned(detail: ErrorDetails, section: KeyPath) -> list[KeyPath]:
+    """The keys of a section that a rule of the schema names in its message; the section if it names none."""
+    names = fields_at(section)
+    subject = re.match(r"Value error, (\w+): ", detail["msg"])
+    if subject and subject[1] in names:
+        return [(*section, subject[1])]
+    words = re.findall(r"\w+", detail["msg"])
+    return [(*section, word) for word in dict.fromkeys(words) if word in names] or [section]
+
+
+def _of_its_items(detail: ErrorDetails) -> bool:
+    """A list that pydantic calls too short because its items are wrong: those speak for themselves."""
+    return detail["type"] == "too_short" and bool(detail["input"])
+
+
+def _take_out(data: dict[str, Any], path: KeyPath, doubtful: set[KeyPath]) -> None:
+    """Remove a key, or put something harmless where the schema needs one."""
+    doubtful.add(path)
+    at: Any = data
+    for depth, key in enumerate(path):
+        last = depth == len(path) - 1
+        if isinstance(at, list) and isinstance(key, int):
+            items = cast("list[Any]", at)
+            if last:
+                items[key] = _stand_in(path[:-1], len(doubtful))[0]
+                return
+            at = items[key]
+        elif isinstance(at, dict):
+            section = cast("dict[str | int, Any]", at)
+            if last:
+                section.pop(key, None)
+                field = field_at(path)
+                if field is not None and field.required:
+                    section[key] = _stand_in(path, len(doubtful))
+                return
+            at = section.get(key)
+        else:
+            return
+
+
+def _stand_in(path: KeyPath, number: int) -> Any:
+    """A valid value for a required key; the number keeps function names apart."""
+    function = {"type": "reward", "fcmodel": {"classpath": f"stand.in{number}"}}
+    stand_ins: dict[str, Any] = {
+        "model": "stand-in",
+        "name": "stand-in",
+        "datasets": [{"file_name": "stand-in"}],
+        "file_name": "stand-in",
+        "functions": [function],
+        "type": "reward",
+        "fcmodel": function["fcmodel"],
+        "classpath": f"stand.in{number}",
+    }
+    return stand_ins[str(path[-1])]
+
+
+def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Problem:
+    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+
+
+def _overlap(one: KeyPath, other: KeyPath) -> bool:
+    shared = min(len(one), len(other))
+    return one[:shared] == other[:shared]
+
+
+def _example(key: str) -> str:
+    examples = {
+        "model": "smollm2-135m",
+        "datasets": "[{file_name: train.jsonl}]",
+        "functions": "[{type: reward, fcmodel: {classpath: reward.py:MyReward}}]",
+        "type": "reward",
+        "fcmodel": "{classpath: reward.py:MyReward}",
+        "classpath": "reward.py:MyReward",
+        "file_name": "train.jsonl",
+        "training": "{hyper_parameters: {learning_rate: 1e-6}}",
+        "hyper_parameters": "{learning_rate: 1e-6}",
+        "resources": "{mtu_capacity: 24}",
+        "runtime": "{concurrency: 32}",
+        "env": '{NAME: "value"}',
+    }
+    return examples.get(key, "...")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _kind(value: object) -> str:
+    match value:
+        case dict():
+            return "a section"
+        case list():
+            return "a list"
+        case str():
+            return f"the text {value!r}"
+        case bool():
+            return str(value).lower()
+        case _:
+            return f"{value!r}"

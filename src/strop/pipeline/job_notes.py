@@ -1,0 +1,108 @@
+"""Valid configuration -> what a person should know of it: knobs without effect, values out of the ordinary.
+
+The loop records each note as an event, so that nobody tunes a knob that does nothing.
+"""
+
+from __future__ import annotations
+
+from strop.schema.config import Algorithm, HyperParameters, JobConfig, SaveStrategy
+
+
+def total_steps(hyper: HyperParameters, num_samples: int) -> int:
+    """Steps of a whole run: full batches in every epoch, or `max_steps` if that is less."""
+    steps = hyper.n_epochs * (num_samples // hyper.batch_size)
+    return min(steps, hyper.max_steps) if hyper.max_steps is not None else steps
+
+
+def notes(config: JobConfig, *, num_samples: int) -> list[str]:
+    """Every note that applies, one sentence each."""
+    hyper = config.hyper_parameters
+    validated = any(dataset.type == "validation" for dataset in config.datasets)
+    steps = total_steps(hyper, num_samples)
+    found = [
+        *_update_notes(hyper),
+        *_save_notes(hyper, steps),
+        *_validation_notes(hyper, steps, validated),
+        *_data_notes(hyper, steps, num_samples),
+        (bool(config.training.resources.model_fields_set), "resources.* choose nothing on one machine"),
+    ]
+    return [text for holds, text in found if holds]
+
+
+Note = tuple[bool, str]
+
+
+def _update_notes(hyper: HyperParameters) -> list[Note]:
+    low, high = hyper.clip_range
+    return [
+        (
+            hyper.mini_batch_size == hyper.batch_size,
+            "one mini-batch and one epoch: the ratio is 1, clipping cannot bind",
+        ),
+        (
+            hyper.algorithm is Algorithm.GSPO and max(low, high) >= 0.05,
+            f"clip range {low:g}/{high:g} suits GRPO; GSPO's ratio is a mean over the sequence, so this will "
+            "hardly ever clip (its own default is 3e-4/4e-4)",
+        ),
+        (
+            hyper.algorithm is Algorithm.GRPO and max(low, high) < 0.01,
+            f"clip range {low:g}/{high:g} suits GSPO; GRPO's ratio is of single tokens, so this clips most "
+            "(its own default is 0.2/0.2)",
+        ),
+        (
+            hyper.kl_loss_coef >= 1,
+            f"kl_loss_coef {hyper.kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is usual",
+        ),
+        (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
+        (
+            hyper.learning_rate > 1e-3,
+            f"learning_rate {hyper.learning_rate:g} is far above what this bears; 1e-6 to 1e-5 is usual",
+        ),
+    ]
+
+
+def _save_notes(hyper: HyperParameters, steps: int) -> list[Note]:
+    given, strategy = hyper.model_fields_set, hyper.save_strategy
+    return [
+        (
+            "save_steps" in given and strategy is not SaveStrategy.STEPS,
+            f"save_steps has no effect: save_strategy is {strategy.value}",
+        ),
+        (
+            strategy is SaveStrategy.STEPS and hyper.save_steps > steps,
+            f"save_steps {hyper.save_steps} is beyond the run's {steps} steps: only the last one is saved",
+        ),
+        (
+            "save_total_limit" in given and strategy is SaveStrategy.NO,
+            "save_total_limit has no effect: with save_strategy no, only the last step is saved",
+        ),
+    ]
+
+
+def _validation_notes(hyper: HyperParameters, steps: int, validated: bool) -> list[Note]:
+    return [
+        (not validated, "no validation dataset: nothing tells learning from a reward that is gamed"),
+        (
+            "eval_steps" in hyper.model_fields_set and not validated,
+            "eval_steps has no effect: there is no validation dataset",
+        ),
+        (
+            validated and hyper.eval_steps > steps,
+            f"eval_steps {hyper.eval_steps} is beyond the run's {steps} steps: it is only before and after",
+        ),
+    ]
+
+
+def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[Note]:
+    left_over = num_samples % hyper.batch_size
+    return [
+        (
+            hyper.max_steps is not None and hyper.max_steps > steps,
+            f"max_steps {hyper.max_steps} has no effect: the epochs are through after {steps} steps",
+        ),
+        (
+            left_over > 0,
+            f"{left_over} of {num_samples} rows are left out of each epoch, others each time: "
+            f"batch_size {hyper.batch_size} does not divide them",
+        ),
+    ]

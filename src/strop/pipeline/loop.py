@@ -1,0 +1,256 @@
+"""Job + machines -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
+
+dataset -> rollout -> reward -> advantage -> batch -> update -> publish, then validate and save when due.
+
+Only this file knows that order; each stage is a file with its name. `cli` hands in the machines, tests hand
+in fakes. Everything runs on one event loop, and the learner works in a thread beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strop.pipeline.advantage import step_advantages
+from strop.pipeline.batch import build_batch
+from strop.pipeline.dataset import Dataset, Draw, overlap_notes
+from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
+from strop.pipeline.job_notes import notes, total_steps
+from strop.pipeline.measure import (
+    advantage_measures,
+    batch_measures,
+    rollout_measures,
+    timing_measures,
+    validation_measures,
+)
+from strop.pipeline.ports import Machines
+from strop.pipeline.position import saved_position, start_position
+from strop.pipeline.publish import publish
+from strop.pipeline.reward import reward, reward_plan
+from strop.pipeline.rollout import Report, rollout, rollout_plan
+from strop.pipeline.save import Shelf, kept_in, save_is_due
+from strop.pipeline.stop import StopFlag, Stopped
+from strop.pipeline.validation import mean_at_1, validate, validation_is_due
+from strop.schema.batch import Batch
+from strop.schema.config import JobConfig
+from strop.schema.job import JobStatus
+
+
+class Stopwatch:
+    """Seconds by phase; phases may nest."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Generator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds[phase] = time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, if any."""
+
+    status: JobStatus
+    steps: int
+    checkpoint: Path | None
+    validations: tuple[tuple[int, float | None], ...]
+    sampled_tokens: int
+    trained_tokens: int
+
+
+async def train(
+    config: JobConfig,
+    machines: Machines,
+    training: Dataset,
+    validation: Dataset | None,
+    *,
+    job_id: str,
+    folder: Path,
+    stop: StopFlag,
+    resume_from: Path | None = None,
+) -> RunResult:
+    """Run a job to its end or until `stop`, from its start or a checkpoint; checkpoints go below `folder`.
+
+    Raises:
+        TrainingError: too many rollouts failed, or the numbers went wrong.
+        StropError: a machine refused.
+    Side effects:
+        Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
+        raised.
+    """
+    recorder = machines.recorder
+    recorder.status(JobStatus.RUNNING)
+    try:
+        run = _Run(config, machines, training, validation, job_id, folder, stop)
+        status = await run.start(resume_from) or await run.to_the_end()
+    except asyncio.CancelledError:
+        recorder.status(JobStatus.CANCELED)
+        raise
+    except Exception as error:
+        recorder.status(JobStatus.FAILED, error=str(error))
+        raise
+    recorder.status(status)
+    return RunResult(
+        status=status,
+        steps=run.position.step,
+        checkpoint=run.shelf.newest,
+        validations=run.position.validations,
+        sampled_tokens=run.position.sampled_tokens,
+        trained_tokens=run.position.trained_tokens,
+    )
+
+
+class _Run:
+    """A run's machines, its plans, and how far it has come."""
+
+    def __init__(
+        self,
+        config: JobConfig,
+        machines: Machines,
+        training: Dataset,
+        validation: Dataset | None,
+        job_id: str,
+        folder: Path,
+        stop: StopFlag,
+    ) -> None:
+        self.config, self.hyper = config, config.hyper_parameters
+        self.machines, self.recorder, self.stop = machines, machines.recorder, stop
+        self.training, self.validation = training, validation
+        self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
+        self.last_step = total_steps(self.hyper, len(training))
+        self.position = start_position(training, self.hyper)
+        self.shelf = Shelf(
+            folder / "checkpoints", self.hyper.save_total_limit, machines.checkpoints, self.recorder
+        )
+        self.policy_version = 0
+
+    async def start(self, resume_from: Path | None) -> JobStatus | None:
+        """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
+        self.tell_notes()
+        if resume_from is not None:
+            saved = await asyncio.to_thread(self.machines.checkpoints.load, resume_from)
+            self.position = saved_position(saved, self.position)
+            self.shelf.kept = kept_in(saved)
+            self.recorder.event(
+                "resumed", f"goes on after step {self.position.step}", step=self.position.step
+            )
+            if saved["published"] and self.position.step >= self.last_step:
+                text = f"already finished: all {self.last_step} steps are in {resume_from}"
+                self.recorder.event("already_finished", text, step=self.position.step)
+                return JobStatus.SUCCEEDED
+        self.policy_version = await publish(self.machines.publisher)
+        return None
+
+    async def to_the_end(self) -> JobStatus:
+        """Step after step, validating and saving where it is due; validation also before the first."""
+        hyper, at = self.hyper, self.position
+        draws = self.training.draws(hyper.batch_size, hyper.seed, epoch=at.epoch, index=at.index)
+        try:
+            while True:
+                self.stop.check()
+                await self.validate_if_due()
+                await self.save_if_due()
+                if self.position.step >= self.last_step:
+                    return JobStatus.SUCCEEDED
+                self.stop.check()
+                await self.step(next(draws))
+        except Stopped:
+            await self.save(published=False)
+            return JobStatus.CANCELED
+        except TooManyFailures:
+            await self.save(published=False)
+            raise
+
+    async def step(self, draw: Draw) -> None:
+        """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
+        step, hyper, machines = self.position.step + 1, self.hyper, self.machines
+        took = Stopwatch()
+        with took("step"):
+            with took("rollout"):
+                plan, report = replace(self.rollouts, prefix=f"s{step}"), self.report(step, "rollout")
+                groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
+            self.stop.check()
+            with took("reward"):
+                groups = await reward(groups, self.rewards, machines.functions)
+            self.recorder.trajectories(step, groups, split="train")
+            stop_if_too_many_failed(groups, hyper.max_failure_rate, where=f"step {step}")
+            self.stop.check()
+            with took("adv"):
+                # GSPO differs from GRPO in its ratio, not in its advantage.
+                advantages = step_advantages("grpo", groups)
+                batch = build_batch(step, groups, advantages, mini_batch_size=hyper.mini_batch_size)
+            updates: Mapping[str, float] = {}
+            if trains := self.teaches(batch, advantages):
+                with took("update_actor"):
+                    self.recorder.progress(step, "update", 0, 1)
+                    updates = await asyncio.to_thread(machines.learner.update, batch)
+                with took("param_sync"):
+                    self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
+            else:
+                text = "nothing to learn: in no group did two rollouts survive with different rewards"
+                self.recorder.event("step_without_gradient", text, step=step)
+        self.position = self.position.after_step(draw, groups, batch if trains else None)
+        packs = [pack for mini in batch.mini_batches for pack in mini.packs if trains]
+        measures = {
+            **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
+            **advantage_measures(advantages, groups),
+            **batch_measures(batch),
+            **timing_measures(
+                took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in packs)
+            ),
+            **updates,
+        }
+        self.recorder.metrics(step, measures)
+
+    def teaches(self, batch: Batch, advantages: Mapping[str, float]) -> bool:
+        """Whether an update would move the weights for a reason: an advantage, or the pull of the KL loss."""
+        return bool(batch.mini_batches) and (any(advantages.values()) or self.hyper.kl_loss_coef > 0)
+
+    async def validate_if_due(self) -> None:
+        at = self.position
+        due = validation_is_due(at.step, last_step=self.last_step, eval_steps=self.hyper.eval_steps)
+        if self.validation is None or not due or at.validated:
+            return
+        report = self.report(at.step, "validation")
+        groups = await validate(self.validation, at.step, self.rollouts, self.rewards, self.machines, report)
+        self.recorder.trajectories(at.step, groups, split="validation")
+        stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")
+        measures = validation_measures(groups)
+        self.recorder.metrics(at.step, measures)
+        self.position = at.after_validation(mean_at_1(measures), groups)
+
+    async def save_if_due(self) -> None:
+        last = self.position.step >= self.last_step
+        if last or save_is_due(self.hyper, self.position.step, epoch_ended=self.position.epoch_ended):
+            await self.save(published=last)
+
+    async def save(self, *, published: bool) -> None:
+        """Save the last completed step, unless there is none or just that lies there already."""
+        at = self.position
+        if at.step == 0 or self.shelf.holds(at.step, at.validation, published=published):
+            return
+        await self.shelf.save(
+            at.step,
+            policy_version=self.policy_version,
+            validation=at.validation,
+            position={**at.as_json(), "published": published},
+            published=published,
+            may_fail=not published,
+        )
+
+    def report(self, step: int, phase: str) -> Report:
+        return lambda done, total: self.recorder.progress(step, phase, done, total)
+
+    def tell_notes(self) -> None:
+        lines = [*notes(self.config, num_samples=len(self.training)), *self.training.notes]
+        if self.validation is not None:
+            lines += [*self.validation.notes, *overlap_notes(self.training, self.validation)]
+        for line in lines:
+            self.recorder.event("note", line)
