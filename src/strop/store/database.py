@@ -35,13 +35,16 @@ class Database:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._reader = engine
+        self._engine = engine
+        # SQLite's transactions see one state anyway; PostgreSQL's statements each see the newest.
+        isolation = {"isolation_level": "REPEATABLE READ"} if engine.dialect.name == "postgresql" else {}
+        self._reader = engine.execution_options(**isolation)
         self._writer = engine.execution_options(strop_write=True)
 
     @property
     def url(self) -> str:
         """Without the password."""
-        return self._reader.url.render_as_string(hide_password=True)
+        return self._engine.url.render_as_string(hide_password=True)
 
     @contextmanager
     def read(self) -> Generator[Session]:
@@ -64,7 +67,7 @@ class Database:
             yield session
 
     def close(self) -> None:
-        self._reader.dispose()
+        self._engine.dispose()
 
 
 def database_url() -> URL:

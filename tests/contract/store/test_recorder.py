@@ -219,7 +219,7 @@ def full_disk(database):
     def limit(connection: sqlite3.Connection, *_: object) -> None:
         connection.execute(f"PRAGMA max_page_count={limits[-1]}").close()
 
-    event.listen(database._reader.pool, "checkout", limit)
+    event.listen(database._engine.pool, "checkout", limit)
     limits.append(pages)
     yield lambda: limits.append(10**9)
     limits.append(10**9)

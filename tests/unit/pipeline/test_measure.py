@@ -268,7 +268,7 @@ def test_sequences_and_loss_tokens_are_those_of_the_batch():
 
 
 PHASES = (
-    "step", "trainer_fetch_batch", "rollout", "reward", "adv", "batch", "old_log_prob", "update_actor",
+    "step", "trainer_fetch_batch", "rollout", "reward", "adv", "old_log_prob", "update_actor",
     "param_sync", "validation", "save",
 )  # fmt: skip
 

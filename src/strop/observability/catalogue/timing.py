@@ -22,8 +22,12 @@ TIMING = (
         "本步全部 rollout 的总时长。",
     ),
     metric("timing/s/reward", "s", "Wall time of scoring all rollouts.", "为全部 rollout 打分的总时长。"),
-    metric("timing/s/adv", "s", "Time to compute advantages.", "计算优势的时间。"),
-    metric("timing/s/batch", "s", "Time to build and pack the batch.", "组织并打包训练批的时间。"),
+    metric(
+        "timing/s/adv",
+        "s",
+        "Time to compute advantages and pack the batch.",
+        "计算优势并打包训练批的时间。",
+    ),
     metric(
         "timing/s/old_log_prob",
         "s",
