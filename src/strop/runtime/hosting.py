@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import to_jsonable_python
 
 from strop.errors import FunctionError
 from strop.functions import (
@@ -27,6 +26,7 @@ from strop.functions import (
     validation_text,
     where_raised,
 )
+from strop.runtime.jsonable import jsonable
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType
 
@@ -160,8 +160,7 @@ class Host:
             found = "None" if result is None else f"{type(result).__name__} {_short(result)}"
             return self._invalid(f"returned {found}; expected {output_class.__name__}")
         try:
-            jsonable = to_jsonable_python(result, inf_nan_mode="constants")
-            output = output_class.model_validate(jsonable).model_dump()
+            output = output_class.model_validate(jsonable(cast("object", result))).model_dump()
         except ValidationError as error:
             fields = validation_text(error, show_values=True)
             return self._invalid(f"returned no valid {output_class.__name__}: {fields}")

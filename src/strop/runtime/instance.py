@@ -12,7 +12,6 @@ from collections.abc import Coroutine
 from dataclasses import replace
 
 import httpx
-from pydantic_core import PydanticSerializationError
 
 from strop.errors import FunctionError
 from strop.runtime.masking import Mask
@@ -111,7 +110,7 @@ class Instance:
             return FunctionReply(error=error, error_code="invalid_input")
         try:
             body = request_body(payload)
-        except (ValueError, TypeError, PydanticSerializationError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             text = f"function {self.spec.name!r}: its input cannot be sent as JSON: {error}"
             return FunctionReply(error=text, error_code="invalid_input")
         async with self._places:

@@ -9,6 +9,7 @@ import httpx
 from pydantic import ValidationError
 
 from strop.functions import validation_text
+from strop.runtime.jsonable import jsonable
 from strop.schema.function import (
     OUTPUT_OF,
     FunctionInput,
@@ -28,7 +29,7 @@ def request_body(payload: FunctionInput) -> bytes:
     Raises:
         ValueError: something in it that JSON cannot hold, NaN and infinity included.
     """
-    values = payload.model_dump(mode="json")
+    values = jsonable(payload)
     key = api_key(payload)
     if key is not None:
         values["model_resource"]["api_key"] = key

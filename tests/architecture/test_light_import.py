@@ -1,0 +1,18 @@
+"""`import strop` stays cheap: a function author pays for pydantic and nothing heavier."""
+
+import subprocess
+import sys
+
+HEAVY = ("torch", "transformers", "fastapi", "starlette", "uvicorn", "sqlalchemy", "httpx", "rich", "typer")
+
+
+def test_import_strop_loads_no_torch_no_web_framework_no_database() -> None:
+    code = f"import strop, sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_worker_module_loads_no_http_client_before_it_forks() -> None:
+    code = f"import strop.runtime.worker, sys; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

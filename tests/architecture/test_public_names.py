@@ -1,0 +1,46 @@
+"""The SDK's public face: exactly these names."""
+
+import tomllib
+from pathlib import Path
+
+import strop
+
+PUBLIC_NAMES = {
+    "AbstractGroupRewardProcessor",
+    "AbstractRewardProcessor",
+    "AbstractRolloutProcessor",
+    "AgentOutput",
+    "FunctionType",
+    "GroupReward",
+    "GroupRewardInput",
+    "GroupRewardOutput",
+    "ModelResource",
+    "RequestMetadata",
+    "Reward",
+    "RewardInput",
+    "RewardOutput",
+    "RolloutInput",
+    "RolloutOutput",
+    "TaskStatus",
+    "__version__",
+}
+
+
+def test_strop_exports_exactly_the_public_names() -> None:
+    assert set(strop.__all__) == PUBLIC_NAMES
+    assert len(strop.__all__) == len(PUBLIC_NAMES)
+    assert all(hasattr(strop, name) for name in PUBLIC_NAMES)
+
+
+def test_strop_has_no_other_class_or_function() -> None:
+    others = {
+        name
+        for name, value in vars(strop).items()
+        if not name.startswith("_") and callable(value) and name not in PUBLIC_NAMES
+    }
+    assert others == set()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert strop.__version__ == pyproject["project"]["version"]

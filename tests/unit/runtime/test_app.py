@@ -1,0 +1,203 @@
+"""The container protocol: status codes and bodies."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from strop import AbstractRewardProcessor, AbstractRolloutProcessor, RewardInput, RolloutInput
+from strop.runtime import app as app_module
+from strop.runtime.app import create_app
+from strop.runtime.hosting import Host
+from strop.runtime.listening import listen
+
+HostOf = Callable[..., Host]
+GOOD = {"agent_output": {"messages": []}, "ground_truth": 3}
+
+
+class Echo(AbstractRewardProcessor):
+    async def process(self, input: RewardInput) -> Any:
+        if input.ground_truth == "raise":
+            raise ValueError("cannot score")
+        return {"reward": {"reward_score": 1}, "truth": input.ground_truth, "extra": input.model_extra}
+
+
+class Rollout(AbstractRolloutProcessor):
+    async def process(self, input: RolloutInput) -> Any:
+        return {}
+
+
+@pytest.fixture
+async def client(host_of: HostOf) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(host_of(Echo()), "the-token"))
+    headers = {"authorization": "Bearer the-token"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker", headers=headers) as client:
+        yield client
+
+
+async def test_health_says_what_is_hosted(client: httpx.AsyncClient) -> None:
+    response = await client.get("/health")
+    assert response.status_code == 200
+    assert response.json() == {
+        "status": "healthy",
+        "func_type": "reward",
+        "processor": "Echo",
+        "parser": "RewardInput",
+    }
+
+
+@pytest.mark.parametrize("given", ["", "Bearer wrong", "the-token", "Basic the-token", "Bearer "])
+async def test_without_the_token_nothing_is_answered(client: httpx.AsyncClient, given: str) -> None:
+    for method, path in (("GET", "/health"), ("POST", "/api/v1")):
+        response = await client.request(method, path, headers={"authorization": given}, json=GOOD)
+        assert response.status_code == 401
+        assert response.json() == {"detail": "Missing or wrong bearer token."}
+
+
+async def test_a_call_gives_the_whole_output_and_keeps_unknown_fields(client: httpx.AsyncClient) -> None:
+    response = await client.post("/api/v1", json={**GOOD, "additional_field": "any"})
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {
+        "reward": {"reward_score": 1.0, "reward_metrics": None},
+        "status": "success",
+        "error": None,
+        "error_code": None,
+        "truth": 3,
+        "extra": {"additional_field": "any"},
+    }
+
+
+async def test_a_large_integer_stays_itself(client: httpx.AsyncClient) -> None:
+    response = await client.post("/api/v1", json={**GOOD, "ground_truth": 2**80 + 1})
+    assert response.json()["truth"] == 2**80 + 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'{"ground_truth": NaN, "agent_output": {}}', b"\xff", b"[" * 9999]
+)
+async def test_what_is_no_json_is_400(client: httpx.AsyncClient, body: bytes) -> None:
+    response = await client.post("/api/v1", content=body)
+    assert response.status_code == 400
+    assert response.json()["detail"].startswith("Invalid JSON body: ")
+
+
+async def test_a_wrong_input_is_422_without_its_values(host_of: HostOf) -> None:
+    transport = httpx.ASGITransport(create_app(host_of(Rollout()), "t"))
+    resource = {"model_name": 5, "base_url": "http://x", "api_key": "sk-very-secret"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
+        response = await client.post(
+            "/api/v1",
+            json={"messages": "sk-very-secret", "model_resource": resource},
+            headers={"authorization": "Bearer t"},
+        )
+    assert response.status_code == 422
+    assert response.json()["detail"] == (
+        "Request parsing error: messages: Input should be a valid list; "
+        "model_resource.model_name: Input should be a valid string"
+    )
+    assert "sk-very-secret" not in response.text
+
+
+async def test_another_func_type_is_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post("/api/v1", json={**GOOD, "func_type": "rollout"})
+    assert response.status_code == 422
+    assert "func_type is rollout, but function 'f' is a reward" in response.json()["detail"]
+
+
+async def test_a_body_beyond_the_limit_is_413(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "MAX_BODY_BYTES", 1000)
+    response = await client.post("/api/v1", json={**GOOD, "ground_truth": "x" * 1000})
+    assert response.status_code == 413
+    assert (await client.post("/api/v1", json=GOOD)).status_code == 200
+
+
+async def test_an_exception_is_500_with_its_text(client: httpx.AsyncClient) -> None:
+    response = await client.post("/api/v1", json={**GOOD, "ground_truth": "raise"})
+    assert response.status_code == 500
+    assert response.json()["message"].startswith("ValueError: cannot score")
+    assert response.json()["error_code"] == "exception"
+
+
+async def test_no_other_page_exists(client: httpx.AsyncClient) -> None:
+    for path in ("/docs", "/openapi.json", "/redoc", "/"):
+        assert (await client.get(path)).status_code == 404
+
+
+async def test_a_full_queue_is_503(host_of: HostOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strop.runtime.hosting._QUEUE_LIMIT", 0)
+
+    class Gated(AbstractRewardProcessor):
+        def __init__(self) -> None:
+            self.entered = asyncio.Event()
+            self.gate = asyncio.Event()
+
+        async def process(self, input: RewardInput) -> Any:
+            self.entered.set()
+            await self.gate.wait()
+            return {"reward": {"reward_score": 1}}
+
+    processor = Gated()
+    transport = httpx.ASGITransport(create_app(host_of(processor, concurrency=1), "t"))
+    headers = {"authorization": "Bearer t"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker", headers=headers) as client:
+        first = asyncio.create_task(client.post("/api/v1", json=GOOD))
+        await processor.entered.wait()
+        response = await client.post("/api/v1", json=GOOD)
+        assert response.status_code == 503
+        assert response.json() == {"detail": "Server is busy, please try again later."}
+        processor.gate.set()
+        assert (await first).status_code == 200
+
+
+async def test_a_caller_that_goes_away_cancels_the_call(host_of: HostOf) -> None:
+    class Waits(AbstractRewardProcessor):
+        def __init__(self) -> None:
+            self.entered = asyncio.Event()
+            self.cancelled = asyncio.Event()
+
+        async def process(self, input: RewardInput) -> Any:
+            self.entered.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+
+    processor = Waits()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/v1",
+        "headers": [(b"authorization", b"Bearer t")],
+        "query_string": b"",
+    }
+    arrived = iter([{"type": "http.request", "body": json.dumps(GOOD).encode(), "more_body": False}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        for message in arrived:
+            return message
+        await processor.entered.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await asyncio.wait_for(create_app(host_of(processor), "t")(scope, receive, send), 5)
+    await asyncio.wait_for(processor.cancelled.wait(), 5)
+    assert sent[0]["status"] == 499
+
+
+def test_a_worker_listens_on_the_loopback_interface_only() -> None:
+    with listen(0) as listener:
+        host, port = listener.getsockname()
+        assert host == "127.0.0.1"
+        assert port > 0
+        with pytest.raises(OSError, match="Address already in use"):
+            listen(port)
