@@ -6,6 +6,7 @@ Reads the YAML and counts the training rows; runs and imports nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -217,7 +218,7 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
         ),
         _Rule(
             ("lr_warmup_steps", "batch_size", "n_epochs", "max_steps"),
-            hyper.lr_warmup_steps > steps > 0 and (hyper.max_steps is None or steps < hyper.max_steps),
+            hyper.lr_warmup_steps > steps > 0 and hyper.lr_warmup_steps <= (hyper.max_steps or math.inf),
             f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
             "lower it, or write -1 for 3 % of the run",
         ),

@@ -25,12 +25,16 @@ _TAG = "tag:yaml.org,2002:"
 
 @dataclass(slots=True)
 class JobFile:
-    """What a file says. `places` holds `file:line` by key path; `problems` what the text itself has wrong."""
+    """What a file says. `places` holds `file:line` by key path; `problems` what the text itself has wrong.
+
+    `unread` are the paths whose value could not be made out; None stands there.
+    """
 
     path: Path
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     places: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
     problems: list[Problem] = field(default_factory=list[Problem])
+    unread: set[KeyPath] = field(default_factory=set[KeyPath])
 
     def place(self, path: KeyPath) -> str:
         """Where a key stands, else the nearest key around it, else the file's first line."""
@@ -52,8 +56,8 @@ class JobFile:
             else:
                 at = None
             if at is None:
-                message = f"override: there is no {dotted(path[:depth])} to change"
-                self.problems.append(Problem(place="", message=message))
+                message = f"there is no {dotted(path[:depth])} to change"
+                self.problems.append(Problem(place="override", message=message))
                 return
         at[path[-1]] = value
         for depth in range(1, len(path) + 1):
@@ -143,6 +147,7 @@ class _Reader:
     def read(self, node: yaml.Node, path: KeyPath) -> object:
         self.count += 1
         if id(node) in self.open or self.count > _MAX_NODES:
+            self.file.unread.add(path)
             self.complain(node, path, "an alias that contains itself, or far too many of them")
             return None
         self.open.add(id(node))
@@ -180,11 +185,13 @@ class _Reader:
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
         if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
+            self.file.unread.add(path)
             self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
             return None
         try:
             return _value(node)
         except ValueError:
+            self.file.unread.add(path)
             self.complain(node, path, f"{node.value!r} does not fit its tag", "write the plain value")
             return None
 

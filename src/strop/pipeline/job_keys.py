@@ -40,6 +40,8 @@ def check_keys(file: JobFile) -> Checked:
     data = copy.deepcopy(file.data)
     problems: list[Problem] = []
     doubtful: set[KeyPath] = set()
+    for path in file.unread:
+        _take_out(data, path, doubtful)
     for path, message, fix in _wrong_types(data):
         problems.append(_problem(file, path, message, fix))
         _take_out(data, path, doubtful)
@@ -48,6 +50,7 @@ def check_keys(file: JobFile) -> Checked:
             return Checked(JobConfig.model_validate(data), doubtful, problems)
         except ValidationError as error:
             found = error.errors(include_url=False)
+        meant = [_meant(detail) for detail in found if detail["type"] == "extra_forbidden"]
         taken: list[KeyPath] = []
         for detail in found:
             if _of_its_items(detail):
@@ -56,6 +59,8 @@ def check_keys(file: JobFile) -> Checked:
             blamed = _mentioned(detail, path) if detail["type"] == "value_error" else [path]
             taken += blamed
             if any(_overlap(one, bad) for one in blamed for bad in doubtful):
+                continue
+            if detail["type"] == "missing" and path in meant:
                 continue
             first = next((one for one in blamed if one in file.places), blamed[0])
             problems.append(_problem(file, first, *_explain(detail, path, file)))
@@ -124,7 +129,7 @@ def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, s
     fix = None
     if kind == "string_type" and isinstance(value, (int, float)):
         fix = f'put it in quotes: "{value}"'
-    elif kind in ("model_type", "model_attributes_type", "tuple_type"):
+    elif kind in ("model_type", "tuple_type", "dict_type"):
         fix = f"e.g. {path[-1]}: {_example(str(path[-1]))}" if isinstance(path[-1], str) else None
     return f"expected {expected}, found {_kind(value)}", fix
 
@@ -137,6 +142,13 @@ def _mentioned(detail: ErrorDetails, section: KeyPath) -> list[KeyPath]:
         return [(*section, subject[1])]
     words = re.findall(r"\w+", detail["msg"])
     return [(*section, word) for word in dict.fromkeys(words) if word in names] or [section]
+
+
+def _meant(detail: ErrorDetails) -> KeyPath:
+    """The key beside an unknown one that was meant by it, as far as its mend says: that is not missing too."""
+    section = detail["loc"][:-1]
+    fix = unknown_key(str(detail["loc"][-1]), section, {})
+    return (*section, next((name for name in fields_at(section) if repr(name) in fix), ""))
 
 
 def _of_its_items(detail: ErrorDetails) -> bool:
@@ -153,7 +165,10 @@ def _take_out(data: dict[str, Any], path: KeyPath, doubtful: set[KeyPath]) -> No
         if isinstance(at, list) and isinstance(key, int):
             items = cast("list[Any]", at)
             if last:
-                items[key] = _stand_in(path[:-1], len(doubtful))[0]
+                if path[:-1] in (("datasets",), ("functions",)):
+                    items[key] = _stand_in(path[:-1], len(doubtful))[0]
+                else:
+                    _take_out(data, path[:-1], doubtful)
                 return
             at = items[key]
         elif isinstance(at, dict):

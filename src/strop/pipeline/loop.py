@@ -124,6 +124,7 @@ class _Run:
         self.machines, self.recorder, self.stop = machines, machines.recorder, stop
         self.training, self.validation = training, validation
         self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
+        training.steps_per_epoch(self.hyper.batch_size)  # refuses a dataset smaller than one step
         self.last_step = total_steps(self.hyper, len(training))
         self.position = start_position(training, self.hyper)
         self.shelf = Shelf(
@@ -191,6 +192,7 @@ class _Run:
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates = await asyncio.to_thread(machines.learner.update, batch)
+                    self.recorder.progress(step, "update", 1, 1)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             else:

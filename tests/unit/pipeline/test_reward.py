@@ -1,0 +1,201 @@
+"""Rewards: weighted sums by hand, retries, and failures that never become 0."""
+
+import pytest
+
+from fakes.functions import FakeFunctions, equal_shares, last_digit
+from strop.pipeline.reward import RewardPlan, reward
+from strop.schema.config import FunctionConfig, FunctionModel
+from strop.schema.function import (
+    FunctionType,
+    GroupReward,
+    GroupRewardOutput,
+    Reward,
+    RewardInput,
+    RewardOutput,
+    RolloutOutput,
+    TaskStatus,
+)
+from strop.schema.reply import FunctionReply
+from strop.schema.sample import Sample
+from strop.schema.sampling import FinishReason
+from strop.schema.trajectory import Group, Trajectory, Turn
+
+
+def function(name: str, weight: float = 1.0, kind: FunctionType = FunctionType.REWARD) -> FunctionConfig:
+    return FunctionConfig(type=kind, name=name, weight=weight, fcmodel=FunctionModel(classpath="a.B"))
+
+
+def plan(
+    *functions: FunctionConfig, group: FunctionConfig | None = None, max_attempts: int = 3
+) -> RewardPlan:
+    return RewardPlan(job_id="job", functions=functions, group_function=group, max_attempts=max_attempts)
+
+
+SHARE = function("share", 0.5, FunctionType.GROUP_REWARD)
+
+
+def member(
+    number: int, answer: str = "1", *, failed: bool = False, preset: float | None = None
+) -> Trajectory:
+    turn = Turn(
+        index=0,
+        prompt_ids=(1,),
+        completion_ids=(2,),
+        behaviour_logprobs=(-1.0,),
+        policy_versions=(0,),
+        temperature=1.0,
+        finish_reason=FinishReason.STOP,
+        messages=(),
+        response={},
+        latency_s=0.0,
+    )
+    return Trajectory(
+        rollout_id=f"r{number}",
+        attempt_id="a2",
+        group_id="g",
+        sample_id="q",
+        attempts=2,
+        status=TaskStatus.FAILED if failed else TaskStatus.SUCCESS,
+        error="broken" if failed else None,
+        turns=(turn,),
+        messages=({"role": "assistant", "content": answer},),
+        rollout_extra={"unit": "m"},
+        rollout_metrics={"tools": 1.0},
+        preset_reward=preset,
+    )
+
+
+def group(*members: Trajectory) -> Group:
+    sample = Sample(sample_id="q", row=1, messages=[], ground_truth="4")
+    return Group(group_id="g", sample=sample, trajectories=members)
+
+
+async def score(
+    rewards: RewardPlan, functions: FakeFunctions, *members: Trajectory
+) -> tuple[Trajectory, ...]:
+    (scored,) = await reward([group(*members)], rewards, functions)
+    return scored.trajectories
+
+
+def gives(value: float, **metrics: float):
+    return lambda payload: RewardOutput(reward=Reward(reward_score=value, reward_metrics=metrics or None))
+
+
+async def test_the_reward_is_the_weighted_sum_of_the_functions():
+    functions = FakeFunctions(right=gives(0.5, digits=2.0), style=gives(0.2))
+    (one,) = await score(plan(function("right", 0.75), function("style", 0.25)), functions, member(0))
+    assert one.reward == pytest.approx(0.75 * 0.5 + 0.25 * 0.2)
+    assert one.reward_parts == {"right": 0.5, "style": 0.2}
+    assert one.reward_metrics == {"right": {"digits": 2.0}}
+    assert one.status is TaskStatus.SUCCESS
+    assert one.reward_s > 0
+
+
+async def test_a_reward_function_sees_the_whole_rollout():
+    functions = FakeFunctions(right=last_digit)
+    await score(plan(function("right")), functions, member(0, preset=0.25))
+    payload: RewardInput = functions.inputs("right")[0]
+    assert payload.ground_truth == "4"
+    assert payload.agent_output.model_dump() == {
+        "messages": [{"role": "assistant", "content": "1"}],
+        "rollout_extra": {"unit": "m"},
+        "rollout_metrics": {"tools": 1.0},
+        "reward_score": 0.25,
+    }
+    assert payload.request_metadata is not None
+    assert payload.request_metadata.model_dump() == {
+        "job_id": "job",
+        "sample_id": "q",
+        "rollout_id": "r0",
+        "attempt_id": "a2",
+    }
+
+
+async def test_a_preset_reward_counts_only_without_reward_functions():
+    (alone,) = await score(plan(), FakeFunctions(), member(0, preset=0.25))
+    (beside,) = await score(plan(function("right")), FakeFunctions(right=gives(1.0)), member(0, preset=0.25))
+    (grouped,) = await score(plan(group=SHARE), FakeFunctions(share=equal_shares), member(0, preset=0.25))
+    assert (alone.reward, beside.reward, grouped.reward) == (0.25, 1.0, 0.5)
+    assert alone.reward_parts == {}
+
+
+async def test_without_functions_and_preset_there_is_no_reward():
+    (one,) = await score(plan(), FakeFunctions(), member(0))
+    assert (one.status, one.reward, one.error_code) == (TaskStatus.FAILED, None, "no_reward")
+    assert one.error is not None
+    assert "reward_score" in one.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "code"),
+    [
+        (FunctionReply(error="took 2 s", error_code="timeout"), "took 2 s", "timeout"),
+        (
+            RewardOutput(reward=Reward(reward_score=0.0), status=TaskStatus.FAILED, error="no judge"),
+            "no judge",
+            "failed",
+        ),
+        (RolloutOutput(), "returned RolloutOutput, expected RewardOutput", "invalid_output"),
+    ],
+)
+async def test_a_function_that_fails_fails_the_rollout_by_name_and_never_gives_zero(answer, text, code):
+    functions = FakeFunctions(right=lambda payload: answer, style=gives(1.0))
+    (one,) = await score(plan(function("right"), function("style")), functions, member(0))
+    assert (one.status, one.reward, one.error_code) == (TaskStatus.FAILED, None, code)
+    assert one.error == f"reward function 'right': {text}"
+    assert one.reward_parts == {"style": 1.0}
+    assert len(functions.inputs("right")) == 3
+    assert len(functions.inputs("style")) == 1
+
+
+async def test_a_call_that_fails_once_is_tried_again():
+    answers = iter([RuntimeError("busy"), gives(1.0)(None)])
+
+    def flaky(payload):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    (one,) = await score(plan(function("right")), FakeFunctions(right=flaky), member(0))
+    assert (one.status, one.reward, one.error) == (TaskStatus.SUCCESS, 1.0, None)
+
+
+async def test_one_of_eight_fails_and_seven_are_scored():
+    def picky(payload: RewardInput):
+        assert payload.request_metadata is not None
+        if payload.request_metadata.rollout_id == "r3":
+            raise ValueError("cannot parse")
+        return last_digit(payload)
+
+    scored = await score(plan(function("right")), FakeFunctions(right=picky), *(member(i) for i in range(8)))
+    assert [one.rollout_id for one in scored if one.scored] == ["r0", "r1", "r2", "r4", "r5", "r6", "r7"]
+    assert scored[3].error == "reward function 'right': ValueError: cannot parse"
+
+
+async def test_failed_rollouts_are_asked_about_nowhere():
+    functions = FakeFunctions(right=last_digit, share=equal_shares)
+    scored = await score(
+        plan(function("right"), group=SHARE), functions, member(0), member(1, failed=True), member(2, "3")
+    )
+    assert len(functions.inputs("right")) == 2
+    assert len(functions.inputs("share")[0].agent_outputs) == 2
+    assert scored[1].error == "broken"
+    # 1 + 0.5 / 2 and 3 + 0.5 / 2
+    assert [one.reward for one in scored] == [1.25, None, 3.25]
+    assert scored[0].reward_parts == {"right": 1.0, "share": 0.5}
+
+
+async def test_a_group_function_of_the_wrong_length_fails_its_members_with_both_counts():
+    short = GroupRewardOutput(reward=GroupReward(rewards=[Reward(reward_score=1.0)]))
+    functions = FakeFunctions(right=gives(1.0), share=lambda payload: short)
+    scored = await score(plan(function("right"), group=SHARE), functions, member(0), member(1), member(2))
+    assert {one.error for one in scored} == {"group_reward function 'share': gave 1 rewards for 3 outputs"}
+    assert {(one.status, one.reward) for one in scored} == {(TaskStatus.FAILED, None)}
+    assert len(functions.inputs("share")) == 3
+
+
+async def test_a_group_without_survivors_asks_no_group_function():
+    functions = FakeFunctions(share=equal_shares)
+    await score(plan(group=SHARE), functions, member(0, failed=True))
+    assert functions.calls == []
