@@ -1,4 +1,4 @@
-"""Corpus of a few lines -> a small byte-level BPE tokenizer with ChatML tokens, as fast tokenizers of models are.
+"""A few lines of text -> a small byte-level BPE tokenizer with ChatML tokens, like those of real models.
 
 `from fakes.tokenizer import tiny_tokenizer`. Any text survives encode and decode; words of the corpus are few
 tokens, so "Having" is one id and "H" + "aving" a non-canonical way to write it.
@@ -81,7 +81,7 @@ def _trained() -> str:
 
 
 def tiny_tokenizer(chat_template: str = CHATML) -> PreTrainedTokenizerFast:
-    """A fresh tokenizer; the same every time. Ids 0, 1, 2 are padding, `<|im_start|>`, `<|im_end|>` (also EOS)."""
+    """A fresh tokenizer, always equal. Ids 0, 1, 2 are padding, `<|im_start|>` and `<|im_end|>` (EOS)."""
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_trained()),
         pad_token=PAD,

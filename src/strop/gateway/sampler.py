@@ -25,6 +25,6 @@ class Generation(Protocol):
 
 
 class Sampler(Protocol):
-    """Satisfied by `strop.engine.Engine`. `submit` is called from the event loop's thread and returns at once."""
+    """Satisfied by `strop.engine.Engine`. `submit` is called in the event loop's thread, returns at once."""
 
     def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> Generation: ...

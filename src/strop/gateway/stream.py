@@ -1,0 +1,115 @@
+"""A call under way -> server-sent events, one as soon as each piece of text is certain.
+
+The status line waits for the first piece: what fails before it gets a proper HTTP status. What fails later
+is sent as an error event, which OpenAI's clients raise. The turns are captured before the closing events go
+out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import orjson
+from fastapi import Response
+from fastapi.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from strop.gateway.calls import Call
+from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of
+from strop.gateway.replies import chunk, closing_chunks, whole_stream
+from strop.gateway.tool_calls import ShownText
+
+_MEDIA_TYPE = "text/event-stream; charset=utf-8"
+_HEADERS = {"content-type": _MEDIA_TYPE, "cache-control": "no-cache"}
+_DONE = b"data: [DONE]\n\n"
+
+
+class EventStream(Response):
+    """Runs the call while sending it; leaves nothing running when the client goes."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._call = call
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+        try:
+            with self._call as call, watched(receive, call):
+                async for event in _events(call):
+                    if not started:
+                        await send(
+                            {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                        )
+                        started = True
+                    await _send_part(send, _encoded(event))
+            await _send_part(send, _DONE, last=True)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - HTTP edge: every failure of a call is answered in OpenAI's form
+            refusal = refusal_of(error)
+            if started:
+                await _send_part(send, _encoded(refusal.body), last=True)
+            else:
+                await refused(refusal)(scope, receive, send)
+
+
+def refused(refusal: RequestRefused) -> Response:
+    return JSONResponse(refusal.body, status_code=refusal.http_status, headers=refusal.headers)
+
+
+def replayed(reply: dict[str, Any], *, wants_usage: bool) -> Response:
+    """A remembered reply as a stream."""
+    events = b"".join(_encoded(event) for event in whole_stream(reply, wants_usage=wants_usage))
+    return Response(events + _DONE, headers=_HEADERS)
+
+
+@contextlib.contextmanager
+def watched(receive: Receive, call: Call) -> Iterator[None]:
+    """Interrupt the call when its client closes the connection. The request's body must have been read."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        call.interrupt(ClientGone())
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watcher.cancel()
+
+
+async def _events(call: Call) -> AsyncIterator[dict[str, Any]]:
+    request = call.request
+    choices = range(request.num_choices)
+    shown = [ShownText(watches_for_tools=request.parses_tools) for _ in choices]
+    head = {"id": call.reply_id, "created": call.created, "model": call.model_name}
+    if request.wants_usage:
+        head["usage"] = None
+    begun = False
+    async for index, piece in call.chunks():
+        if not begun:
+            begun = True
+            for choice in choices:
+                yield chunk(head, choice, {"role": "assistant", "content": ""})
+        text = shown[index].feed(piece.text)
+        logprobs = call.logprobs_of(piece.token_ids, piece.logprobs) if piece.token_ids else None
+        if text or logprobs:
+            yield chunk(head, index, {"content": text}, logprobs=logprobs)
+    reply = call.capture()
+    for event in closing_chunks(
+        reply, [one.length for one in shown], logprobs_sent=True, wants_usage=request.wants_usage
+    ):
+        yield event
+
+
+def _encoded(event: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+async def _send_part(send: Send, part: bytes, *, last: bool = False) -> None:
+    await send({"type": "http.response.body", "body": part, "more_body": not last})
