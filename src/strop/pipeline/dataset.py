@@ -2,7 +2,9 @@
 
 A row is Bailian's `{"messages": [...], "rollout_extra": {...}}`, with `ground_truth`, `tools` and `sample_id`
 as optional columns beside them. The reference answer is the `ground_truth` column, else the key of that name
-in `rollout_extra`; functions get it as `ground_truth`, and `rollout_extra` whole. Called by `cli` before anything starts; `pipeline.loop` draws batches from it.
+in `rollout_extra`; functions get it as `ground_truth`, and `rollout_extra` whole.
+
+Called by `cli` before anything starts; `pipeline.loop` draws batches from it.
 """
 
 from __future__ import annotations

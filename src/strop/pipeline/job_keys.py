@@ -145,7 +145,7 @@ def _mentioned(detail: ErrorDetails, section: KeyPath) -> list[KeyPath]:
 
 
 def _meant(detail: ErrorDetails) -> KeyPath:
-    """The key beside an unknown one that was meant by it, as far as its mend says: that is not missing too."""
+    """The key beside an unknown one that was meant by it, as far as its mend says; that is not missing."""
     section = detail["loc"][:-1]
     fix = unknown_key(str(detail["loc"][-1]), section, {})
     return (*section, next((name for name in fields_at(section) if repr(name) in fix), ""))

@@ -9,12 +9,11 @@ in fakes. Everything runs on one event loop, and the learner works in a thread b
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from strop.observability.metrics import NameGate
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
@@ -34,23 +33,11 @@ from strop.pipeline.reward import reward, reward_plan
 from strop.pipeline.rollout import Report, rollout, rollout_plan
 from strop.pipeline.save import Shelf, kept_in, save_is_due
 from strop.pipeline.stop import StopFlag, Stopped
+from strop.pipeline.stopwatch import Stopwatch
 from strop.pipeline.validation import mean_at_1, validate, validation_is_due
 from strop.schema.batch import Batch
 from strop.schema.config import JobConfig
 from strop.schema.job import JobStatus
-
-
-class Stopwatch:
-    """Seconds by phase; phases may nest."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Generator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[phase] = time.perf_counter() - started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +118,7 @@ class _Run:
             folder / "checkpoints", self.hyper.save_total_limit, machines.checkpoints, self.recorder
         )
         self.policy_version = 0
+        self.names = NameGate()
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
@@ -180,9 +168,9 @@ class _Run:
             self.stop.check()
             with took("reward"):
                 groups = await reward(groups, self.rewards, machines.functions)
+            self.stop.check()
             self.recorder.trajectories(step, groups, split="train")
             stop_if_too_many_failed(groups, hyper.max_failure_rate, where=f"step {step}")
-            self.stop.check()
             with took("adv"):
                 # GSPO differs from GRPO in its ratio, not in its advantage.
                 advantages = step_advantages("grpo", groups)
@@ -200,7 +188,8 @@ class _Run:
                 self.recorder.event("step_without_gradient", text, step=step)
         self.position = self.position.after_step(draw, groups, batch if trains else None)
         packs = [pack for mini in batch.mini_batches for pack in mini.packs if trains]
-        measures = {
+        self.measured(
+            step,
             **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
             **advantage_measures(advantages, groups),
             **batch_measures(batch),
@@ -208,8 +197,7 @@ class _Run:
                 took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in packs)
             ),
             **updates,
-        }
-        self.recorder.metrics(step, measures)
+        )
 
     def teaches(self, batch: Batch, advantages: Mapping[str, float]) -> bool:
         """Whether an update would move the weights for a reason: an advantage, or the pull of the KL loss."""
@@ -220,12 +208,15 @@ class _Run:
         due = validation_is_due(at.step, last_step=self.last_step, eval_steps=self.hyper.eval_steps)
         if self.validation is None or not due or at.validated:
             return
-        report = self.report(at.step, "validation")
-        groups = await validate(self.validation, at.step, self.rollouts, self.rewards, self.machines, report)
+        took, report = Stopwatch(), self.report(at.step, "validation")
+        with took("timing/s/validation"):
+            groups = await validate(
+                self.validation, at.step, self.rollouts, self.rewards, self.machines, report
+            )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")
         measures = validation_measures(groups)
-        self.recorder.metrics(at.step, measures)
+        self.measured(at.step, **measures, **took.seconds)
         self.position = at.after_validation(mean_at_1(measures), groups)
 
     async def save_if_due(self) -> None:
@@ -238,14 +229,21 @@ class _Run:
         at = self.position
         if at.step == 0 or self.shelf.holds(at.step, at.validation, published=published):
             return
-        await self.shelf.save(
-            at.step,
-            policy_version=self.policy_version,
-            validation=at.validation,
-            position={**at.as_json(), "published": published},
-            published=published,
-            may_fail=not published,
-        )
+        took = Stopwatch()
+        with took("timing/s/save"):
+            await self.shelf.save(
+                at.step,
+                policy_version=self.policy_version,
+                validation=at.validation,
+                position={**at.as_json(), "published": published},
+                published=published,
+                may_fail=not published,
+            )
+        self.measured(at.step, **took.seconds)
+
+    def measured(self, step: int, **values: float) -> None:
+        """Record values of declared metrics; names that users chose are limited in number."""
+        self.recorder.metrics(step, self.names.admit(values))
 
     def report(self, step: int, phase: str) -> Report:
         return lambda done, total: self.recorder.progress(step, phase, done, total)

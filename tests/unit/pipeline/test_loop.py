@@ -12,6 +12,7 @@ from fakes.learner import FakeCheckpoints, FakeLearner
 from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
 from strop.errors import CheckpointError, DataError, TrainingError
+from strop.observability.metrics import UnknownMetricError
 from strop.pipeline.dataset import Dataset
 from strop.pipeline.loop import train
 from strop.pipeline.ports import Machines
@@ -125,6 +126,7 @@ async def test_a_run_goes_through_its_stages_in_order(bench):
         "trajectories 2 validation",
         "metrics 2",
         "checkpoint 2",
+        "metrics 2",
         "status SUCCEEDED",
     ]
     assert result.status is JobStatus.SUCCEEDED
@@ -163,6 +165,15 @@ async def test_weights_are_live_before_the_first_rollout_and_after_every_update(
     assert bench.recorder.checkpoints[-1]["policy_version"] == 3
 
 
+PHASES = ("step", "rollout", "reward", "adv", "update_actor", "param_sync", "validation", "save")
+
+
+async def test_a_metric_that_nobody_declared_fails_the_run(bench):
+    bench.learner.update = lambda batch: {"actor/lss": 1.0}
+    with pytest.raises(UnknownMetricError, match="'actor/lss' is not declared"):
+        await bench.train(job(max_steps=1))
+
+
 async def test_metrics_of_a_step_hold_every_stage(bench):
     await bench.train(job(max_steps=1))
     values = bench.recorder.values[1]
@@ -173,9 +184,9 @@ async def test_metrics_of_a_step_hold_every_stage(bench):
     assert values["trajectory/num_sequences/mean"] == 1.0
     assert values["perf/loss_tokens"] == 8.0
     phases = {name for name in values if name.startswith("timing/s/") and name.count("/") == 2}
-    assert phases == {
-        f"timing/s/{phase}" for phase in ("step", "rollout", "reward", "adv", "update_actor", "param_sync")
-    }
+    assert phases == {f"timing/s/{phase}" for phase in PHASES}
+    assert values["timing/s/validation"] > 0
+    assert values["timing/s/save"] > 0
     assert values["timing/s/step"] >= values["timing/s/rollout"]
 
 
@@ -414,8 +425,8 @@ async def test_the_last_checkpoint_must_be_written(bench):
 STOPS = [
     ("trajectories", 2, "validation"),
     ("metrics", 2),
-    ("trajectories", 3, "train"),
     ("progress", 3, "rollout", 8, 8),
+    ("trajectories", 3, "train"),
     ("progress", 3, "update", 0, 1),
     ("metrics", 3),
 ]
@@ -425,7 +436,7 @@ STOPS = [
 async def test_stopping_leaves_a_checkpoint_of_whole_steps(tmp_path, stop_at):
     bench = Bench(tmp_path, stop_at=stop_at)
     result = await bench.train(job(max_steps=6))
-    done = 3 if stop_at in STOPS[4:] else 2
+    done = 3 if stop_at in STOPS[3:] else 2
     assert (result.status, result.steps) == (JobStatus.CANCELED, done)
     assert [(one["step"], one["published"]) for one in bench.recorder.checkpoints] == [(done, False)]
     assert result.checkpoint == tmp_path / "checkpoints" / f"step-{done:06d}"
