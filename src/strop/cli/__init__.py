@@ -1,1 +1,62 @@
-"""Placeholder."""
+"""Words on a command line -> the machines, wired. The only place that sees everything.
+
+Heavy imports (torch, the web framework, the database) stand inside the commands that need them, so that help
+comes at once. Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from strop import __version__
+from strop.cli.chat import chat
+from strop.cli.demo import demo
+from strop.cli.functions import app as functions
+from strop.cli.models import app as models
+from strop.cli.run import run
+from strop.cli.text import t
+from strop.errors import ConfigError, DataError, StropError
+
+app = typer.Typer(
+    name="strop",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=t(
+        "Reinforcement fine-tuning of language models and agents, on your own machines.",
+        "在你自己的机器上对语言模型与智能体做强化学习微调。",
+    ),
+)
+app.command("run")(run)
+app.command("demo")(demo)
+app.command("chat")(chat)
+app.add_typer(functions, name="functions")
+app.add_typer(models, name="models")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"strop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", is_eager=True, callback=_print_version, help=t("Print the version.", "打印版本。")
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; what went wrong is told once, on stderr, with what to do."""
+    try:
+        app()
+    except StropError as error:
+        print(f"{t('error', '错误')}: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError | DataError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)

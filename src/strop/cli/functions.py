@@ -214,19 +214,19 @@ def _refuse_contradiction(found: FunctionType, wanted: FunctionType | None, spec
 
 
 def _typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInput:
-    try:
-        payload = INPUT_OF[func_type].model_validate({"func_type": func_type, **values})
-    except ValidationError as error:
-        raise typer.BadParameter(validation_text(error, show_values=False), param_hint="--input") from error
-    if payload.func_type is not func_type:
+    given = values.get("func_type", func_type)
+    if given != func_type:
         raise typer.BadParameter(
             t(
-                f"its func_type is {payload.func_type}, but the class is a {func_type} function",
-                f"其 func_type 为 {payload.func_type}，而该类是 {func_type} 函数",
+                f"its func_type is {given}, but the class is a {func_type} function",
+                f"其 func_type 为 {given}，而该类是 {func_type} 函数",
             ),
             param_hint="--input",
         )
-    return payload
+    try:
+        return INPUT_OF[func_type].model_validate({**values, "func_type": func_type})
+    except ValidationError as error:
+        raise typer.BadParameter(validation_text(error, show_values=False), param_hint="--input") from error
 
 
 def _json_text(reply: FunctionReply) -> str:

@@ -1,0 +1,110 @@
+"""`strop chat CHECKPOINT`: talk to a trained model in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from strop.cli.text import t
+from strop.errors import EngineError
+from strop.schema.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from strop.engine import Engine
+
+
+def chat(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(
+            help=t(
+                "A checkpoint's folder, a published model's name, or any model.",
+                "检查点目录、已发布模型名或任意模型。",
+            )
+        ),
+    ],
+    message: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--message",
+            "-m",
+            help=t(
+                "Say this, print the answer, stop. Repeatable: turns.",
+                "发送这条消息、打印回答后退出；可多次使用，依次为多轮。",
+            ),
+        ),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help=t("System message.", "系统消息。"))] = None,
+    temperature: Annotated[float, typer.Option(min=0, max=10, help=t("0 is greedy.", "0 为贪心。"))] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help=t("Longest answer.", "回答的最大 token 数。"))] = 256,
+    max_length: Annotated[
+        int, typer.Option(min=2, help=t("Longest conversation, tokens.", "对话的最大 token 数。"))
+    ] = 2048,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help=t("With --message: print the messages as JSON.", "与 --message 同用：以 JSON 打印消息。"),
+        ),
+    ] = False,
+) -> None:
+    """"""
+    from strop.engine import Engine, EngineConfig
+    from strop.policy import models
+
+    dtype = models.fastest_dtype()
+    model, tokenizer = models.load(
+        checkpoint, dtype=dtype, on_progress=lambda text: typer.echo(text, err=True)
+    )
+    config = EngineConfig(dtype=dtype, max_length=max_length, max_sequences=1)
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    engine = Engine(model, tokenizer, config)
+    engine.start()
+    try:
+        for said in message if message else _typed():
+            messages.append({"role": "user", "content": said})
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+            answer = asyncio.run(_answer(engine, ids, params, quiet=as_json))
+            messages.append({"role": "assistant", "content": answer})
+        if as_json:
+            typer.echo(json.dumps(messages, ensure_ascii=False))
+    except EngineError as error:
+        error.fix = error.fix or t("raise --max-length or start anew", "增大 --max-length 或重新开始")
+        raise
+    finally:
+        engine.close()
+
+
+chat.__doc__ = t(
+    "Talk to a model: a checkpoint, a published name, a folder or a hub id. Ctrl-D ends.",
+    "与模型对话：检查点、已发布的名字、目录或模型库 id。按 Ctrl-D 结束。",
+)
+
+
+async def _answer(engine: Engine, ids: list[int], params: SamplingParams, *, quiet: bool) -> str:
+    """Print the answer as it comes."""
+    text = ""
+    async for chunk in engine.submit(ids, params).chunks():
+        text += chunk.text
+        if not quiet:
+            print(chunk.text, end="", flush=True)
+    if not quiet:
+        print()
+    return text
+
+
+def _typed():
+    """Lines that the user types, until the end of input."""
+    while True:
+        if sys.stdin.isatty():
+            print("> ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.strip()

@@ -1,0 +1,198 @@
+"""`strop run job.yaml`: train here and now, until the end or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from strop.cli.text import t
+from strop.errors import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from strop.cli.session import Session
+    from strop.pipeline.loop import RunResult
+    from strop.schema.config import JobConfig
+
+EXIT_CANCELED = 130
+"""As a shell reports a program ended by Ctrl-C."""
+
+
+def run(
+    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file.", "任务的 YAML 文件。"))],
+    steps: Annotated[
+        int | None, typer.Option(help=t("Stop after this many steps.", "训练多少步后停止。"), min=1)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help=t("Seed of data order and sampling.", "数据顺序与采样的种子。"))
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help=t(
+                "Override a key of the file, e.g. learning_rate=1e-5. Repeatable.",
+                "覆盖文件中的键，例如 learning_rate=1e-5；可多次使用。",
+            ),
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]"),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help=t("Go on from this checkpoint folder.", "从该检查点目录继续。"))
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help=t("Check the file, print what would run, stop.", "只检查文件并打印将要运行的配置。"),
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help=t("Print the result as JSON on stdout.", "以 JSON 在标准输出打印结果。")),
+    ] = False,
+) -> None:
+    """"""
+    from strop.pipeline.config import describe, load_job
+
+    config = load_job(job, overrides(settings or [], max_steps=steps, seed=seed))
+    if dry_run:
+        print(json.dumps(describe(config), indent=2, ensure_ascii=False))
+        return
+    console = Console(stderr=as_json)
+    result, session = train_here(config, console, out=out, resume=resume)
+    if as_json:
+        print(json.dumps(summary(config, session.job_id, result), indent=2))
+    else:
+        report(console, session.job_id, result)
+    if result.status.value == "CANCELED":
+        raise typer.Exit(EXIT_CANCELED)
+
+
+run.__doc__ = t(
+    "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one at once.",
+    "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次立即结束。",
+)
+
+
+def overrides(settings: list[str], **named: object) -> dict[str, object]:
+    """`--set` texts and options that were given -> overrides for `load_job`.
+
+    Raises:
+        ConfigError: a text without `=`.
+    """
+    given: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(
+                "--set",
+                [
+                    Problem(
+                        place="--set", message=f"{text!r} is not KEY=VALUE", fix="e.g. --set batch_size=16"
+                    )
+                ],
+            )
+        given[key] = value
+    return given
+
+
+Then = Callable[["Session", "RunResult"], Awaitable[None]]
+
+
+def train_here(
+    config: JobConfig,
+    console: Console,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    then: Then | None = None,
+) -> tuple[RunResult, Session]:
+    """Open a session, train in it with live progress, and let `then` use it before it closes."""
+    from strop.cli.progress import LiveProgress
+    from strop.cli.session import open_session
+    from strop.pipeline.loop import train
+    from strop.pipeline.stop import StopFlag
+
+    async def work() -> tuple[RunResult, Session]:
+        stop = StopFlag()
+        live = LiveProgress(console)
+        listen_to_interrupts(stop.set, console)
+        async with open_session(config, out=out, watchers=[live], say=live.say) as session:
+            live.total_steps = session.total_steps
+            with live:
+                result = await train(
+                    session.config,
+                    session.machines,
+                    session.training,
+                    session.validation,
+                    job_id=session.job_id,
+                    folder=session.folder,
+                    stop=stop,
+                    resume_from=resume,
+                )
+            if then is not None:
+                await then(session, result)
+        return result, session
+
+    return asyncio.run(work())
+
+
+def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
+    """The first Ctrl-C (or SIGTERM) asks the run to end in order, the second ends it at once."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    asked = False
+
+    def interrupted() -> None:
+        nonlocal asked
+        if asked and task is not None:
+            task.cancel()
+        asked = True
+        stop()
+        console.print(
+            t(
+                "ending after the current phase, with a checkpoint; once more to end now",
+                "当前阶段结束后保存检查点并退出；再按一次立即退出",
+            ),
+            style="yellow",
+        )
+
+    if sys.platform != "win32":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, interrupted)
+
+
+def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, object]:
+    """What a script wants to know of a finished run."""
+    hyper = config.hyper_parameters
+    return {
+        "job_id": job_id,
+        "status": result.status.value,
+        "model": config.model.name,
+        "algorithm": hyper.algorithm.value,
+        "seed": hyper.seed,
+        "steps": result.steps,
+        "validation": [{"step": step, "mean_at_1": value} for step, value in result.validations],
+        "tokens_sampled": result.sampled_tokens,
+        "tokens_trained": result.trained_tokens,
+        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+    }
+
+
+def report(console: Console, job_id: str, result: RunResult) -> None:
+    """Tell a person how it ended and what to do next."""
+    console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
+    if result.checkpoint is not None:
+        console.print(f"strop chat {result.checkpoint}", highlight=False, soft_wrap=True)

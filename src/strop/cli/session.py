@@ -1,0 +1,171 @@
+"""A checked job -> its machines, running and wired to each other; closed again in every case.
+
+The only place where policy, engine, gateway, workers, store and flow meet. Used by `strop run` and `strop demo`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from strop.cli.broadcast import Broadcast
+from strop.cli.text import t
+from strop.engine import Engine, EngineConfig
+from strop.errors import DataError, Problem
+from strop.gateway import Gateway
+from strop.pipeline.config import describe
+from strop.pipeline.dataset import Dataset, load_dataset
+from strop.pipeline.job_notes import total_steps
+from strop.pipeline.ports import Machines, Recorder
+from strop.policy import Learner, models
+from strop.runtime.pool import WorkerPool
+from strop.schema.config import JobConfig
+from strop.schema.job import Job, JobStatus
+from strop.store.database import open_database
+from strop.store.home import home
+from strop.store.jobs import create_job
+from strop.store.recorder import StoreRecorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A job with everything it needs, ready for `pipeline.loop.train`."""
+
+    config: JobConfig
+    job_id: str
+    folder: Path
+    machines: Machines
+    training: Dataset
+    validation: Dataset | None
+
+    @property
+    def total_steps(self) -> int:
+        return total_steps(self.config.hyper_parameters, len(self.training))
+
+
+class EnginePublisher:
+    """Publishing on one machine: the engine copies the learner's weights in memory."""
+
+    def __init__(self, learner: Learner, engine: Engine) -> None:
+        self._learner = learner
+        self._engine = engine
+
+    def publish(self) -> int:
+        version = self._learner.policy_version
+        self._engine.load_weights(self._learner.weights(), version=version)
+        return version
+
+
+@asynccontextmanager
+async def open_session(
+    config: JobConfig, *, out: Path | None, watchers: Sequence[Recorder], say: models.OnProgress
+) -> AsyncIterator[Session]:
+    """Check the data, start every machine, and take all of them down when the block ends.
+
+    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long.
+
+    Raises:
+        DataError: rows that cannot be used; no function has been started then.
+        FunctionError, ModelError, StoreError: a machine that cannot start.
+    """
+    config = with_dtypes(config)
+    hyper = config.hyper_parameters
+    async with AsyncExitStack() as stack:
+        model, tokenizer = models.load(config.model.name, dtype=hyper.train_dtype, on_progress=say)
+        engine = Engine(
+            model,
+            tokenizer,
+            EngineConfig(
+                dtype=hyper.sampling_dtype,
+                max_length=hyper.max_length,
+                max_sequences=hyper.batch_size * hyper.n_rollouts,
+            ),
+        )
+        gateway = Gateway(
+            engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
+        )
+        training, validation = load_datasets(config, gateway)
+
+        database = open_database()
+        stack.callback(database.close)
+        job_id = new_job_id()
+        with database.write() as session:
+            create_job(session, new_job(config, job_id))
+        recorder = stack.enter_context(StoreRecorder(database, job_id))
+        folder = (out or home() / "jobs" / job_id).absolute()
+
+        pool = WorkerPool(
+            config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
+        )
+        say(t("starting the functions", "启动函数"))
+        await stack.enter_async_context(pool)
+        engine.start()
+        stack.callback(engine.close)
+        await gateway.start()
+        stack.push_async_callback(gateway.stop)
+
+        learner = Learner(model, hyper, total_steps=total_steps(hyper, len(training)))
+        yield Session(
+            config=config,
+            job_id=job_id,
+            folder=folder,
+            machines=Machines(
+                capture=gateway,
+                functions=pool,
+                learner=learner,
+                checkpoints=CheckpointWriter(learner, tokenizer),
+                publisher=EnginePublisher(learner, engine),
+                recorder=Broadcast([recorder, *watchers]),
+            ),
+            training=training,
+            validation=validation,
+        )
+
+
+def with_dtypes(config: JobConfig) -> JobConfig:
+    """Put the processor's fastest dtype where the job says `auto`, so that the record holds what was used."""
+    hyper = config.hyper_parameters
+    chosen = {
+        name: models.fastest_dtype() if getattr(hyper, name) == "auto" else getattr(hyper, name)
+        for name in ("train_dtype", "sampling_dtype")
+    }
+    training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
+    return config.model_copy(update={"training": training})
+
+
+def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
+    """Training and validation rows, every bad row of both in one error."""
+    loaded: dict[str, Dataset] = {}
+    problems: list[Problem] = []
+    for dataset in config.datasets:
+        try:
+            loaded[dataset.type] = load_dataset(
+                Path(dataset.file_name),
+                max_prompt_length=config.hyper_parameters.max_prompt_length,
+                prompt_length=gateway.prompt_length,
+            )
+        except DataError as error:
+            problems += error.problems
+    if problems:
+        raise DataError(t("datasets", "数据集"), problems)
+    return loaded["training"], loaded.get("validation")
+
+
+def new_job_id() -> str:
+    """Sortable by time, unguessable enough for a path, short enough to type."""
+    return f"ft-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(3)}"
+
+
+def new_job(config: JobConfig, job_id: str) -> Job:
+    return Job(
+        job_id=job_id,
+        name=config.name,
+        status=JobStatus.PENDING,
+        model=config.model.name,
+        config=describe(config),
+        created_at=datetime.now(UTC),
+    )
