@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from typing import cast
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from starlette.routing import Route
 
 from strop.functions import validation_text
 from strop.runtime.hosting import Failure, Host, Outcome
-from strop.schema.function import INPUT_OF, FunctionInput
+from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
@@ -76,17 +77,17 @@ async def _body(request: Request) -> bytes | None:
 def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
     try:
         # Not orjson: it turns integers beyond 64 bits into floats, and a ground truth may be one.
-        values = json.loads(body, parse_constant=_refuse_constant)
+        values: object = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         return _detail(400, f"Invalid JSON body: {error}")
+    given = cast("dict[str, object]", values).get("func_type") if isinstance(values, dict) else None
+    if isinstance(given, str) and given in set(FunctionType) - {host.func_type}:
+        found = f"func_type is {given}, but function {host.spec.name!r} is a {host.func_type}"
+        return _detail(422, f"Request parsing error: {found}")
     try:
-        payload = INPUT_OF[host.func_type].model_validate(values)
+        return INPUT_OF[host.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")
-    if payload.func_type is not host.func_type:
-        found = f"func_type is {payload.func_type}, but function {host.spec.name!r} is a {host.func_type}"
-        return _detail(422, f"Request parsing error: {found}")
-    return payload
 
 
 async def _run_while_connected(host: Host, payload: FunctionInput, request: Request) -> Outcome:

@@ -25,6 +25,8 @@ _MAX_STARTS = 3
 """Starts in a row that may fail before calls are answered `worker_lost` at once."""
 _COOL_DOWN_S = 30.0
 """After that, the first call past this time tries a start again."""
+_MIN_RESTART_LIMIT_S = 30.0
+_RESTART_FACTOR = 10.0
 _MAX_REFUSALS = 3
 _FIRST_DELAY_S = 0.05
 _MAX_BACKOFF_S = 5.0
@@ -74,7 +76,12 @@ class Instance:
             FunctionError: it could not start; with the user's traceback, or what else there is to know.
         """
         self._serving = _background(self._spawn())
+        began = asyncio.get_running_loop().time()
         self._func_type = (await asyncio.shield(self._serving)).func_type
+        took_s = asyncio.get_running_loop().time() - began
+        # A replacement is waited for by calls: what once took a second must not be given ten minutes.
+        usual_s = max(_MIN_RESTART_LIMIT_S, _RESTART_FACTOR * took_s)
+        self._start_limit_s = min(self._start_limit_s, usual_s)
         return self._func_type
 
     async def call(self, payload: FunctionInput) -> FunctionReply:

@@ -130,7 +130,13 @@ class WorkerProcess:
             )
         finally:
             theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=_EVENT_LIMIT_BYTES)
+        try:
+            reader, self._writer = await asyncio.open_connection(sock=ours, limit=_EVENT_LIMIT_BYTES)
+        except BaseException:
+            ours.close()
+            self._popen.kill()
+            self._popen.communicate()
+            raise
         self._writer.write(f"{os.getpid()} {self._spec.to_json(self.token)}\n".encode())
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None

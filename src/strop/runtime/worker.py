@@ -8,6 +8,7 @@ and can never be taken for an event. Heavy imports wait until the guardian has b
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import socket
@@ -47,8 +48,12 @@ def main() -> None:
 def prepare(spec: WorkerSpec) -> None:
     """Make the root the place where the function's imports and its child processes' imports start.
 
-    Side effects: `sys.path`, PYTHONPATH and the working directory of this process.
+    Side effects: PYTHONPATH, the working directory and the buffering of this process.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Whole lines at once: unbuffered, prints of two threads would end up in one line.
+            stream.reconfigure(line_buffering=True, write_through=False)
     root = str(spec.root)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     if spec.root.is_dir():

@@ -227,7 +227,8 @@ class F(AbstractRewardProcessor):
         if input.ground_truth == "one line":
             sys.stderr.write("y" * 25_000_000)
             sys.stderr.write("\\n")
-        print("done", input.ground_truth)
+        if input.ground_truth:
+            print("done", input.ground_truth)
         return {"reward": {"reward_score": 1}}
 """
     )

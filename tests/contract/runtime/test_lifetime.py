@@ -22,7 +22,7 @@ from strop.schema.config import FunctionConfig
 
 StartPool = Callable[..., Awaitable[Any]]
 Until = Callable[..., Awaitable[None]]
-ProcessesOf = Callable[[str], list[int]]
+ProcessesOf = Callable[..., list[int]]
 
 GOOD = """
 from strop import *
@@ -140,6 +140,36 @@ async def test_giving_up_a_call_cancels_the_async_function(root: Path, until: Un
             await call
         await until(lambda: "cancelled" in lines)
         assert (await pool.call("Good", PAYLOAD)).ok
+
+
+async def test_giving_up_a_sync_call_that_never_ends_replaces_the_worker(
+    root: Path, until: Until, processes_of: ProcessesOf
+) -> None:
+    (root / "forever.py").write_text(
+        """
+import time
+from strop import *
+class Forever(AbstractRewardProcessor):
+    def process(self, input):
+        if input.ground_truth == "wait":
+            print("waiting", flush=True)
+            time.sleep(60)
+        return {"reward": {"reward_score": 1}}
+"""
+    )
+    job_id = f"job-{uuid.uuid4()}"
+    lines: list[str] = []
+    one = FunctionConfig.model_validate(
+        {"type": "reward", "name": "f", "timeout": 0.5, "fcmodel": {"classpath": "forever.Forever"}}
+    )
+    pool = WorkerPool([one], root=root, job_id=job_id, on_line=lambda _c, _s, text: lines.append(text))
+    async with pool:
+        old = set(processes_of(job_id))
+        call = asyncio.create_task(pool.call("f", PAYLOAD.model_copy(update={"ground_truth": "wait"})))
+        await until(lambda: "waiting" in lines)
+        call.cancel()
+        await until(lambda: not old & set(processes_of(job_id)))
+        assert (await pool.call("f", PAYLOAD)).ok
 
 
 PARENT = """
