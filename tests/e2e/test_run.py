@@ -1,0 +1,137 @@
+"""`strop run` on a tiny model: everything real but the model's size."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from conftest import Strop
+from strop.schema.job import JobStatus
+from strop.store.checkpoints import list_checkpoints
+from strop.store.database import open_database
+from strop.store.jobs import get_job
+from strop.store.logs import log_tail
+from strop.store.metrics import step_metrics
+from strop.store.trajectories import get_trajectory, list_trajectories
+
+
+def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_record(
+    job_folder: Path, strop: Strop, tmp_path: Path
+) -> None:
+    done = strop("run", job_folder / "job.yaml", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    before, *_, after = [point["mean_at_1"] for point in told["validation"]]
+    assert [point["step"] for point in told["validation"]] == [0, 6, 12]
+    assert before < 0.2
+    assert after > 0.6
+    assert told["status"] == "SUCCEEDED"
+    assert told["tokens_sampled"] == told["tokens_trained"] > 0
+
+    model = AutoModelForCausalLM.from_pretrained(told["checkpoint"])
+    tokenizer = AutoTokenizer.from_pretrained(told["checkpoint"])
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "agents 3"}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=False,
+    )
+    with torch.inference_mode():
+        sampled = model.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :]
+    plain = tokenizer.decode(sampled, skip_special_tokens=True)
+    chatted = strop("chat", told["checkpoint"], "-m", "agents 3", "--max-tokens", 12, "--max-length", 128)
+    assert chatted.returncode == 0, chatted.stderr
+    assert chatted.stdout.rstrip("\n") == plain.rstrip("\n")
+
+    database = open_database(f"sqlite:///{tmp_path}/home/strop.db")
+    with database.read() as session:
+        job_id = told["job_id"]
+        assert get_job(session, job_id).status is JobStatus.SUCCEEDED
+        rewards = step_metrics(session, job_id, ["critic/rewards/mean"])["critic/rewards/mean"]
+        assert [step for step, _ in rewards] == list(range(1, 13))
+        assert all(math.isfinite(value) for _, value in rewards)
+        ratio = step_metrics(session, job_id, ["actor/ppo_kl"])["actor/ppo_kl"]
+        assert {value for _, value in ratio} == {0.0}
+        gap = step_metrics(session, job_id, ["mismatch/logprob_diff_max"])["mismatch/logprob_diff_max"]
+        assert max(value for _, value in gap if not math.isnan(value)) < 1e-3
+        assert [checkpoint.step for checkpoint in list_checkpoints(session, job_id).items] == [12]
+        stored = list_trajectories(session, job_id, step=1, split="train").items
+        assert len(stored) == 32
+        turns = get_trajectory(session, job_id, stored[0].rollout_id).turns
+        assert len(turns) == 2
+        first, second = turns
+        grown = first.prompt_ids + first.completion_ids
+        assert second.prompt_ids[: len(grown)] == grown
+        assert any("rollout done" in line.text for line in log_tail(session, job_id))
+    database.close()
+
+
+def test_a_reward_that_fails_for_every_rollout_stops_the_job_and_names_the_function(
+    job_folder: Path, strop: Strop
+) -> None:
+    text = (job_folder / "job.yaml").read_text().replace("functions.py:ManyA", "functions.py:FailsOnOdd")
+    (job_folder / "job.yaml").write_text(text)
+    rows = (job_folder / "train.jsonl").read_text().replace('"even"', '"odd"')
+    (job_folder / "train.jsonl").write_text(rows)
+    done = strop("run", job_folder / "job.yaml", "--set", "max_failure_rate=0.6")
+    assert done.returncode == 1
+    assert "many_a" in done.stderr
+    assert "no score for odd rows" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_problem_of_a_job_file_is_told_before_anything_starts(job_folder: Path, strop: Strop) -> None:
+    text = (job_folder / "job.yaml").read_text()
+    text = text.replace("learning_rate: 0.02", "learning_rat: 0.02").replace("batch_size: 4", "batch_size: 0")
+    (job_folder / "job.yaml").write_text(text)
+    done = strop("run", job_folder / "job.yaml")
+    assert done.returncode == 2
+    assert "learning_rat" in done.stderr
+    assert "learning_rate" in done.stderr
+    assert "batch_size" in done.stderr
+    assert f"job.yaml:{text[: text.index('learning_rat')].count(chr(10)) + 1}" in done.stderr
+
+
+def test_a_dry_run_prints_the_resolved_job_and_starts_nothing(
+    job_folder: Path, strop: Strop, tmp_path: Path
+) -> None:
+    done = strop("run", job_folder / "job.yaml", "--dry-run", "--steps", 3, "--set", "learning_rate=1e-4")
+    assert done.returncode == 0, done.stderr
+    hyper = json.loads(done.stdout)["training"]["hyper_parameters"]
+    assert (hyper["max_steps"], hyper["learning_rate"], hyper["clip_ratio_high"]) == (3, 1e-4, 4e-4)
+    assert not (tmp_path / "home").exists()
+
+
+def test_ctrl_c_ends_a_run_with_a_checkpoint_and_the_run_goes_on_from_it(
+    job_folder: Path, strop: Strop, tmp_path: Path
+) -> None:
+    env = {**os.environ, "STROP_HOME": str(tmp_path / "home"), "STROP_LANG": "en"}
+    command = [
+        sys.executable,
+        "-m",
+        "strop.cli",
+        "run",
+        str(job_folder / "job.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    running = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert running.stdout is not None
+    for line in running.stdout:
+        if line.startswith("step   2"):
+            running.send_signal(signal.SIGINT)
+            break
+    rest = running.stdout.read()
+    assert running.wait(timeout=120) == 130, rest
+    (checkpoint,) = (tmp_path / "out" / "checkpoints").glob("step-*")
+    resumed = strop("run", job_folder / "job.yaml", "--resume", checkpoint, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["steps"] == 12
