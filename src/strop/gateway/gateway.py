@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_KEEP_ALIVE_S = 75
+"""Seconds an idle connection stays: longer than clients keep theirs, so that none closes as it is reused."""
+
 _GRACE_S = 5
 """Seconds that `stop` waits for clients to read their last answers."""
 
@@ -116,6 +119,7 @@ class Gateway:
             lifespan="off",
             access_log=False,
             log_config=None,
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
         )
         self._server = _Server(config)

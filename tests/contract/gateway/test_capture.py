@@ -197,33 +197,34 @@ async def test_sixty_four_rollouts_at_once_never_mix(house: House) -> None:
 
     house.sampler.answer = echo
     rng = random.Random(0)
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=None)) as shared:
+    # Eight agents share a client; a single pool for all 64 would spend the time on its own bookkeeping.
+    shared = [httpx.AsyncClient(timeout=60) for _ in range(8)]
 
-        async def post(resource: ModelResource, messages: list[dict[str, Any]]) -> dict[str, Any]:
-            reply = await shared.post(
-                f"{resource.base_url}/chat/completions",
-                json={"messages": messages},
-                headers=headers(resource),
-            )
-            return reply.json()["choices"][0]["message"]
+    async def post(number: int, resource: ModelResource, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        reply = await shared[number % 8].post(
+            f"{resource.base_url}/chat/completions", json={"messages": messages}, headers=headers(resource)
+        )
+        return reply.json()["choices"][0]["message"]
 
-        async def agent(number: int) -> tuple[Turn, ...]:
-            name = f"r{number}"
-            resource = house.open(name)
-            messages: list[dict[str, Any]] = []
-            for turn in range(3):
-                messages.append({"role": "user", "content": f"{number} turn {turn}"})
-                # A subagent speaks on its own between the main agent's turns.
-                aside = [{"role": "user", "content": f"{number} aside {turn}"}]
-                main, sub = await asyncio.gather(post(resource, messages), post(resource, aside))
-                assert main["content"] == f"{number} turn {turn}!"
-                assert sub["content"] == f"{number} aside {turn}!"
-                messages.append(main)
-                for _ in range(rng.randrange(3)):
-                    await asyncio.sleep(0)
-            return house.close(name)
+    async def agent(number: int) -> tuple[Turn, ...]:
+        name = f"r{number}"
+        resource = house.open(name)
+        messages: list[dict[str, Any]] = []
+        for turn in range(3):
+            messages.append({"role": "user", "content": f"{number} turn {turn}"})
+            # A subagent speaks on its own between the main agent's turns.
+            aside = [{"role": "user", "content": f"{number} aside {turn}"}]
+            main, sub = await asyncio.gather(post(number, resource, messages), post(number, resource, aside))
+            assert main["content"] == f"{number} turn {turn}!"
+            assert sub["content"] == f"{number} aside {turn}!"
+            messages.append(main)
+            for _ in range(rng.randrange(3)):
+                await asyncio.sleep(0)
+        return house.close(name)
 
-        everything = await asyncio.gather(*(agent(number) for number in range(64)))
+    everything = await asyncio.gather(*(agent(number) for number in range(64)))
+    for client in shared:
+        await client.aclose()
     for number, turns in enumerate(everything):
         texts = [house.text(turn.completion_ids) for turn in turns]
         assert sorted(texts) == sorted(
