@@ -23,7 +23,8 @@ class TwoTurns(AbstractRolloutProcessor):
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
         messages = list(input.messages)
-        async with AsyncOpenAI(base_url=resource.base_url, api_key=resource.api_key.get_secret_value()) as client:
+        key = resource.api_key.get_secret_value()
+        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
             for _ in range(2):
                 reply = await client.chat.completions.create(model=resource.model_name, messages=messages)
                 messages.append({"role": "assistant", "content": reply.choices[0].message.content})

@@ -1,7 +1,7 @@
-"""YAML or SDK call -> a job that means what it says. Unknown and out-of-range settings are refused by field path.
+"""YAML or SDK call -> a job that means what it says; what is unknown or out of range is refused by field path.
 
-The names are those of Bailian's training configuration and the `dashscope` tuning model; `pipeline.config` reads
-the file and reports every problem with its line. Nothing here touches a disk.
+The names are those of Bailian's training configuration and the `dashscope` tuning model; `pipeline.config`
+reads the file and reports every problem with its line. Nothing here touches a disk.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class HyperParameters(_Config):
 
     Units:
         batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
-        before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up steps
-        means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights. The dtype
-        `auto` is bfloat16 where the processor multiplies it in hardware, else float32, which is faster there.
+        before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up
+        steps means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights. The
+        dtype `auto` is bfloat16 where the processor multiplies it in hardware, else float32.
     """
 
     algorithm: Algorithm = Algorithm.GSPO
@@ -84,7 +84,8 @@ class HyperParameters(_Config):
             )
         if self.mini_batch_size > self.batch_size or self.batch_size % self.mini_batch_size:
             raise ValueError(
-                f"ppo_mini_batch_size ({self.mini_batch_size} prompts) must divide batch_size ({self.batch_size} prompts)"
+                f"ppo_mini_batch_size ({self.mini_batch_size} prompts) must divide "
+                f"batch_size ({self.batch_size} prompts)"
             )
         low, high = self.clip_range
         if low > high:
@@ -124,7 +125,7 @@ class FunctionModel(_Config):
 
 
 class FunctionRuntime(_Config):
-    """How a function runs. `concurrency`: calls in flight in its worker; `env`: its extra environment, secret."""
+    """How a function runs. `concurrency`: calls in flight in its worker; `env`: extra environment, secret."""
 
     concurrency: int = Field(64, ge=1, le=10_000)
     env: dict[str, Any] = Field(default_factory=dict)
@@ -178,7 +179,9 @@ def _model_from_name(value: object) -> object:
 class JobConfig(_Config):
     """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`."""
 
-    name: str = Field("strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name"))
+    name: str = Field(
+        "strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
+    )
     model: Annotated[FoundationModel, Field()]
     mode: Literal["reinforcement"] = "reinforcement"
     workspace_dir: str = "."
@@ -198,16 +201,17 @@ class JobConfig(_Config):
     def _agree(self) -> Self:
         kinds = [function.type for function in self.functions]
         if kinds.count(FunctionType.ROLLOUT) > 1:
-            raise ValueError("functions: at most one rollout function; found " + str(kinds.count(FunctionType.ROLLOUT)))
+            found = kinds.count(FunctionType.ROLLOUT)
+            raise ValueError(f"functions: at most one rollout function, found {found}")
         if kinds.count(FunctionType.GROUP_REWARD) > 1:
             raise ValueError("functions: at most one group_reward function")
         labels = [function.label for function in self.functions]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"functions: the name {label!r} stands twice; give each function its own name")
+                raise ValueError(f"functions: the name {label!r} stands twice; give each its own name")
         datasets = [dataset.type for dataset in self.datasets]
-        if datasets.count("training") != 1:
-            raise ValueError(f"datasets: expected exactly one of type training, found {datasets.count('training')}")
+        if (found := datasets.count("training")) != 1:
+            raise ValueError(f"datasets: expected exactly one of type training, found {found}")
         if datasets.count("validation") > 1:
             raise ValueError("datasets: at most one of type validation")
         return self

@@ -1,8 +1,8 @@
 """Wire -> typed values: what rollout, reward and group-reward functions take and give.
 
-Field names, defaults and the treatment of unknown keys are those of DashScope's agentic-RL data models, so that
-a function written for that service runs unchanged: top-level classes keep unknown keys, nested ones drop them.
-Where we differ we are stricter: a reward must be a finite number.
+Field names, defaults and the treatment of unknown keys are those of DashScope's agentic-RL data models, so
+that a function written for that service runs unchanged: top-level classes keep unknown keys, nested ones drop
+them. Where we differ we are stricter: a reward must be a finite number.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ def _finite(value: object) -> object:
 
 FiniteFloat = Annotated[float, BeforeValidator(_finite)]
 """A float that is neither NaN nor infinite and was not made from a string or a bool."""
+
+
+def _int_to_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+ErrorCode = Annotated[str | None, BeforeValidator(_int_to_text)]
+"""Functions written for DashScope may set a number; it becomes text, as there."""
 
 
 class _Nested(BaseModel):
@@ -110,14 +118,14 @@ class RolloutOutput(_TopLevel):
     agent_output: AgentOutput | None = None
     status: TaskStatus = TaskStatus.SUCCESS
     error: str | None = None
-    error_code: str | None = None
+    error_code: ErrorCode = None
 
 
 class RewardOutput(_TopLevel):
     reward: Reward
     status: TaskStatus = TaskStatus.SUCCESS
     error: str | None = None
-    error_code: str | None = None
+    error_code: ErrorCode = None
 
 
 class GroupRewardOutput(_TopLevel):

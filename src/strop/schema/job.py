@@ -25,9 +25,13 @@ class JobStatus(StrEnum):
 
 
 ALLOWED_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.PENDING: frozenset({JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
+    JobStatus.PENDING: frozenset(
+        {JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}
+    ),
     JobStatus.QUEUING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
-    JobStatus.RUNNING: frozenset({JobStatus.CANCELING, JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}),
+    JobStatus.RUNNING: frozenset(
+        {JobStatus.CANCELING, JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}
+    ),
     JobStatus.CANCELING: frozenset({JobStatus.CANCELED, JobStatus.SUCCEEDED, JobStatus.FAILED}),
     JobStatus.SUCCEEDED: frozenset(),
     JobStatus.FAILED: frozenset(),

@@ -11,9 +11,9 @@ from strop.schema.function import FunctionOutput
 class FunctionReply:
     """Either an output, or an error with its text; never both missing.
 
-    `error_code` is one of `exception`, `timeout`, `worker_lost`, `invalid_output`, `invalid_input`, `unreachable`,
-    `busy`, or what the function itself set when it returned FAILED (`failed` if it set none). `latency_s` in seconds, waiting included;
-    `attempts` counts HTTP requests.
+    `error_code` is one of `exception`, `timeout`, `worker_lost`, `invalid_output`, `invalid_input`,
+    `unreachable`, `busy`, or what the function itself set when it returned FAILED (`failed` if it set none).
+    `latency_s` in seconds, waiting included; `attempts` counts HTTP requests.
     """
 
     output: FunctionOutput | None = None

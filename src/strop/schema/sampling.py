@@ -63,7 +63,7 @@ class Completion:
 class CompletionChunk:
     """What one engine step added to a completion.
 
-    `text` is what became certain: it never ends inside a character and never holds the start of a stop string.
+    `text` is what became certain: it never ends inside a character nor holds the start of a stop string.
     The last chunk carries `finish_reason`.
     """
 
