@@ -1,8 +1,8 @@
 """Seed -> data/train.jsonl and data/validation.jsonl: one-step problems for an agent with a calculator.
 
-Training mixes bare arithmetic, which the small model can nearly do from the start, with word problems, which it
-cannot: the easy half carries the hard half along. Validation is word problems only, and shares neither numbers
-nor wordings with training.
+Training mixes bare arithmetic, which the small model can nearly do from the start, with word problems, which
+it cannot: the easy half carries the hard half along. Validation is word problems only, and shares neither
+numbers nor wordings with training.
 
     python examples/calculator/make_data.py
 """
@@ -39,7 +39,7 @@ TRAINING_WORDS = {
         "{name} has {a} {thing} and buys {b} more. How many {thing} does {name} have now?",
         "There are {a} {thing} in one box and {b} in another. How many {thing} are there in total?",
         "{name} collected {a} {thing} on Monday and {b} on Tuesday. How many {thing} is that altogether?",
-        "A shop sold {a} {thing} in the morning and {b} in the afternoon. How many {thing} did it sell that day?",
+        "A shop sold {a} {thing} in the morning and {b} in the afternoon. How many {thing} did it sell?",
         "{name} had {a} {thing}. A friend gave {name} {b} more. How many {thing} are there now?",
     ],
     SUBTRACT: [
@@ -81,9 +81,13 @@ VALIDATION_THINGS = ["lamps", "pears", "tickets", "ribbons", "bottles", "chairs"
 
 
 def numbers(rng: random.Random, op: str, *, held_out: bool) -> tuple[int, int]:
-    """Draw operands; validation takes even sums of digits, training odd ones, so that no pair stands in both."""
+    """Draw operands; validation takes even sums of digits, training odd ones: no pair stands in both."""
     while True:
-        a, b = (rng.randint(3, 30), rng.randint(3, 30)) if op == MULTIPLY else (rng.randint(11, 500), rng.randint(11, 500))
+        a, b = (
+            (rng.randint(3, 30), rng.randint(3, 30))
+            if op == MULTIPLY
+            else (rng.randint(11, 500), rng.randint(11, 500))
+        )
         if op == SUBTRACT and a <= b:
             a, b = b, a
         digits = sum(int(digit) for digit in f"{a}{b}")
@@ -139,7 +143,9 @@ def main() -> None:
     ]
     rng.shuffle(training)
     write(HERE / "data" / "train.jsonl", training)
-    write(HERE / "data" / "validation.jsonl", list(unique(lambda: word_row(rng, held_out=True), NUM_VALIDATION)))
+    write(
+        HERE / "data" / "validation.jsonl", list(unique(lambda: word_row(rng, held_out=True), NUM_VALIDATION))
+    )
 
 
 if __name__ == "__main__":

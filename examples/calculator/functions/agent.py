@@ -9,8 +9,8 @@ from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOu
 
 MAX_TURNS = 3
 
-# One solved example of the whole exchange. Without it the small model almost never finds the form, and a reward
-# that is always 0 teaches nothing.
+# One solved example of the whole exchange. Without it the small model almost never finds the form, and a
+# reward that is always 0 teaches nothing.
 SYSTEM = """You solve problems with a calculator. First write the calculation between <calc> and </calc>. \
 When you are given the result, write ANSWER: and the result.
 

@@ -1,4 +1,4 @@
-"""Expression -> number: the tool. Only + - * / on numbers; anything else is an error the model gets to read."""
+"""Expression -> number: the tool. Only + - * / on numbers; anything else is an error that the model reads."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def calculate(expression: str) -> str:
         return "error: the expression is too long"
     try:
         value = _value(ast.parse(expression.replace("×", "*").replace(",", ""), mode="eval").body)
+        return str(int(value)) if value == int(value) else f"{value:.6g}"
     except ZeroDivisionError:
         return "error: division by zero"
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return "error: only numbers and + - * / are allowed"
-    return str(int(value)) if value == int(value) else f"{value:.6g}"
 
 
 def _value(node: ast.expr) -> float:

@@ -28,7 +28,9 @@ def is_right(output: AgentOutput, ground_truth: object) -> bool:
 
 def num_written(output: AgentOutput) -> int:
     """Characters that the model wrote."""
-    return sum(len(str(m.get("content") or "")) for m in output.messages or [] if m.get("role") == "assistant")
+    return sum(
+        len(str(m.get("content") or "")) for m in output.messages or [] if m.get("role") == "assistant"
+    )
 
 
 class Correct(AbstractRewardProcessor):
@@ -47,7 +49,8 @@ class Brief(AbstractGroupRewardProcessor):
 
     def process(self, input: GroupRewardInput) -> GroupRewardOutput:
         lengths = [
-            num_written(output) if is_right(output, input.ground_truth) else None for output in input.agent_outputs
+            num_written(output) if is_right(output, input.ground_truth) else None
+            for output in input.agent_outputs
         ]
         shortest = min((length for length in lengths if length is not None), default=0)
         return GroupRewardOutput(

@@ -1,4 +1,4 @@
-"""YAML or SDK call -> a job that means what it says; what is unknown or out of range is refused by field path.
+"""YAML or SDK call -> a job that means what it says; the unknown and out of range is refused by field path.
 
 The names are those of Bailian's training configuration and the `dashscope` tuning model; `pipeline.config`
 reads the file and reports every problem with its line. Nothing here touches a disk.
