@@ -56,11 +56,8 @@ def chat(
     from strop.engine import Engine, EngineConfig
     from strop.policy import models
 
-    dtype = models.fastest_dtype()
-    model, tokenizer = models.load(
-        checkpoint, dtype=dtype, on_progress=lambda text: typer.echo(text, err=True)
-    )
-    config = EngineConfig(dtype=dtype, max_length=max_length, max_sequences=1)
+    model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(text, err=True))
+    config = EngineConfig(max_length=max_length, max_sequences=1)
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     engine = Engine(model, tokenizer, config)

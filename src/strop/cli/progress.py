@@ -35,15 +35,12 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self.total_steps = 0
-        self._started = time.monotonic()
-        self._first_step_s: float | None = None
-        self._validation = math.nan
+        self._began: tuple[float, int] | None = None
         self._bars = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
             console=console,
             transient=True,
             disable=not console.is_terminal,
@@ -53,8 +50,8 @@ class LiveProgress:
 
     def __enter__(self) -> Self:
         self._bars.start()
-        self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps, note="")
-        self._phase = self._bars.add_task("", total=None, note="", visible=False)
+        self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps)
+        self._phase = self._bars.add_task("", total=None, visible=False)
         return self
 
     def __exit__(
@@ -67,43 +64,53 @@ class LiveProgress:
         self._console.print(text, style="dim", highlight=False)
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        if status is JobStatus.RUNNING:
-            self._started = time.monotonic()
+        pass  # the end of a run is told by whoever started it
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        validation = values.get(_VALIDATION, math.nan)
-        if not math.isnan(validation):
-            self._validation = validation
-        if step == 0:
+        """A step's own values, its validation and its saving come one by one."""
+        if _VALIDATION in values:
+            value = f"{values[_VALIDATION]:.2f}"
             self._console.print(
-                t(f"before training   validation {validation:.2f}", f"训练前   验证 {validation:.2f}")
+                t(f"before training        validation {value}", f"训练前          验证 {value}")
+                if step == 0
+                else t(
+                    f"after step {step:>3}/{self.total_steps}     validation {value}",
+                    f"第 {step:>3}/{self.total_steps} 步之后   验证 {value}",
+                ),
+                highlight=False,
+                style="bold",
             )
-            self._first_step_s = time.monotonic()
-            return
-        self._console.print(self._line(step, values, validation), highlight=False)
-        if self._steps is not None:
-            self._bars.update(self._steps, completed=step, note=self._time_left(step))
+        if _REWARD in values:
+            self._console.print(self._line(step, values), highlight=False)
+            if self._steps is not None:
+                self._bars.update(self._steps, completed=step)
+        self._steps_since(step)
 
-    def _line(self, step: int, values: Mapping[str, float], validation: float) -> str:
+    def _steps_since(self, step: int) -> None:
+        """Time left is judged by the steps of this sitting: a resumed run begins in the middle."""
+        if self._began is None:
+            self._began = (time.monotonic(), step)
+
+    def _line(self, step: int, values: Mapping[str, float]) -> str:
         def number(name: str) -> float:
             return values.get(name, math.nan)
 
-        checked = "    " if math.isnan(validation) else f"{validation:.2f}"
-        sampled, rate = number("perf/sampled_tokens"), number("perf/sampling_tokens_per_s")
+        sampled, rate = _count(number("perf/sampled_tokens")), _count(number("perf/sampling_tokens_per_s"))
         trained, seconds = number("perf/trained_tokens"), number("timing/s/update_actor")
-        trained_rate = trained / seconds if seconds > 0 else 0.0
+        trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
+        head = t(f"step {step:>3}/{self.total_steps}", f"第 {step:>3}/{self.total_steps} 步")
         return t(
-            f"step {step:>3}/{self.total_steps}   reward {number(_REWARD):.2f}   validation {checked}   "
-            f"sampled {_count(sampled)} tok at {_count(rate)}/s   trained {_count(trained)} tok at {_count(trained_rate)}/s   "
-            f"{self._time_left(step)}",
-            f"第 {step:>3}/{self.total_steps} 步   奖励 {number(_REWARD):.2f}   验证 {checked}   "
-            f"采样 {_count(sampled)} tok，{_count(rate)}/秒   训练 {_count(trained)} tok，{_count(trained_rate)}/秒   "
-            f"{self._time_left(step)}",
+            f"{head}   reward {number(_REWARD):.2f}   sampled {sampled} tok at {rate}/s   "
+            f"trained {_count(trained)} tok at {trained_rate}/s   {self._time_left(step)}",
+            f"{head}   奖励 {number(_REWARD):.2f}   采样 {sampled} tok，{rate}/秒   "
+            f"训练 {_count(trained)} tok，{trained_rate}/秒   {self._time_left(step)}",
         )
 
     def _time_left(self, step: int) -> str:
-        begun = self._first_step_s or self._started
-        left = (time.monotonic() - begun) / max(step, 1) * (self.total_steps - step)
+        if self._began is None or step <= self._began[1]:
+            return ""
+        since, first = self._began
+        left = (time.monotonic() - since) / (step - first) * (self.total_steps - step)
         minutes, seconds = divmod(round(left), 60)
         return t(f"{minutes}:{seconds:02d} left", f"还剩 {minutes}:{seconds:02d}")
 

@@ -21,7 +21,10 @@ from strop.pipeline.config import describe
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
-from strop.policy import Learner, models
+from strop.policy import models
+from strop.policy.checkpoint import Checkpoints
+from strop.policy.precision import has_fast_bfloat16
+from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
@@ -75,7 +78,7 @@ async def open_session(
     config = with_dtypes(config)
     hyper = config.hyper_parameters
     async with AsyncExitStack() as stack:
-        model, tokenizer = models.load(config.model.name, dtype=hyper.train_dtype, on_progress=say)
+        model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
             model,
             tokenizer,
@@ -108,7 +111,7 @@ async def open_session(
         await gateway.start()
         stack.push_async_callback(gateway.stop)
 
-        learner = Learner(model, hyper, total_steps=total_steps(hyper, len(training)))
+        learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
         yield Session(
             config=config,
             job_id=job_id,
@@ -117,7 +120,7 @@ async def open_session(
                 capture=gateway,
                 functions=pool,
                 learner=learner,
-                checkpoints=CheckpointWriter(learner, tokenizer),
+                checkpoints=Checkpoints(learner),
                 publisher=EnginePublisher(learner, engine),
                 recorder=Broadcast([recorder, *watchers]),
             ),
@@ -129,10 +132,9 @@ async def open_session(
 def with_dtypes(config: JobConfig) -> JobConfig:
     """Put the processor's fastest dtype where the job says `auto`, so that the record holds what was used."""
     hyper = config.hyper_parameters
-    chosen = {
-        name: models.fastest_dtype() if getattr(hyper, name) == "auto" else getattr(hyper, name)
-        for name in ("train_dtype", "sampling_dtype")
-    }
+    fastest = "bfloat16" if has_fast_bfloat16() else "float32"
+    auto = [name for name in ("train_dtype", "sampling_dtype") if getattr(hyper, name) == "auto"]
+    chosen = dict.fromkeys(auto, fastest)
     training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
     return config.model_copy(update={"training": training})
 

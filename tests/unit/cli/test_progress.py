@@ -1,0 +1,60 @@
+"""What a person sees of a run, on a console that is a file."""
+
+import io
+import math
+from pathlib import Path
+
+from rich.console import Console
+
+from strop.cli.broadcast import Broadcast
+from strop.cli.progress import LiveProgress
+
+
+def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
+    out = io.StringIO()
+    live = LiveProgress(Console(file=out, width=200))
+    live.total_steps = 4
+    with live:
+        for step, values in calls:
+            live.metrics(step, values)
+    return out.getvalue().splitlines()
+
+
+def test_a_step_is_one_line_with_reward_validation_rates_and_what_is_left() -> None:
+    step = {
+        "critic/rewards/mean": 0.42,
+        "perf/sampled_tokens": 2240.0,
+        "perf/sampling_tokens_per_s": 311.6,
+        "perf/trained_tokens": 3000.0,
+        "timing/s/update_actor": 20.0,
+    }
+    before, line = shown((0, {"validation/data/reward/mean@1": 0.12}), (2, step))
+    assert before == "before training        validation 0.12"
+    for part in (
+        "step   2/4",
+        "reward 0.42",
+        "sampled 2,240 tok at 312/s",
+        "trained 3,000 tok at 150/s",
+        "left",
+    ):
+        assert part in line
+
+
+def test_a_validation_stands_on_its_own_line_when_it_comes_after_the_step() -> None:
+    lines = shown((1, {"critic/rewards/mean": 0.5}), (1, {"validation/data/reward/mean@1": 0.75}))
+    assert "validation 0.75" in lines[-1]
+
+
+def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
+    (line,) = shown((1, {"critic/rewards/mean": 0.5, "perf/sampled_tokens": math.nan}))
+    assert "sampled - tok" in line
+
+
+def test_a_broadcast_tells_every_recorder_in_order() -> None:
+    out = [io.StringIO(), io.StringIO()]
+    both = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
+    both.event("note", "clipping cannot bind")
+    both.checkpoint(3, Path("c/step-000003"), policy_version=3, validation=None, published=True)
+    for file in out:
+        assert "clipping cannot bind" in file.getvalue()
+        assert "step-000003" in file.getvalue()
