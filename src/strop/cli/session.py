@@ -5,6 +5,7 @@ The only place where policy, engine, gateway, workers, store and flow meet. Used
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 from strop.cli.broadcast import Broadcast
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
-from strop.errors import DataError, Problem
+from strop.errors import DataError, Problem, StropError
 from strop.gateway import Gateway
 from strop.pipeline.config import describe
 from strop.pipeline.dataset import Dataset, load_dataset
@@ -32,6 +33,9 @@ from strop.store.database import open_database
 from strop.store.home import home
 from strop.store.jobs import create_job
 from strop.store.recorder import StoreRecorder
+
+MAX_SEQUENCES = 256
+"""Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,8 @@ async def open_session(
             EngineConfig(
                 dtype=hyper.sampling_dtype,
                 max_length=hyper.max_length,
-                max_sequences=hyper.batch_size * hyper.n_rollouts,
+                max_sequences=min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES),
+                kv_memory_bytes=physical_memory() // 4,
             ),
         )
         gateway = Gateway(
@@ -104,14 +109,17 @@ async def open_session(
         pool = WorkerPool(
             config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
         )
-        say(t("starting the functions", "启动函数"))
-        await stack.enter_async_context(pool)
-        engine.start()
-        stack.callback(engine.close)
-        await gateway.start()
-        stack.push_async_callback(gateway.stop)
-
-        learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+        try:
+            learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+            say(t("starting the functions", "启动函数"))
+            await stack.enter_async_context(pool)
+            engine.start()
+            stack.callback(engine.close)
+            await gateway.start()
+            stack.push_async_callback(gateway.stop)
+        except StropError as error:
+            recorder.status(JobStatus.FAILED, error=str(error))
+            raise
         yield Session(
             config=config,
             job_id=job_id,
@@ -155,6 +163,11 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
     return loaded["training"], loaded.get("validation")
+
+
+def physical_memory() -> int:
+    """Bytes of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def new_job_id() -> str:
