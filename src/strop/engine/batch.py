@@ -1,0 +1,127 @@
+"""Which tokens of which slots one forward pass computes, and how they attend.
+
+Made by the scheduler from the counts of the cache, read by the models. Everything a layer needs is worked out once a
+step here, none of it per layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from strop.engine.kv_cache import KVCache
+
+ALONE_TOKENS = 1024
+"""Attending to one slot by itself costs about as much as these many cached tokens in the batch of all slots."""
+
+ROUND_LENGTH = 16
+"""Attended lengths are rounded up to this, so that memory of intermediate tensors is found again each step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Tokens of one slot that attend by themselves: `count` of them from `position` on, rows `begin`..."""
+
+    slot: int
+    begin: int
+    count: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBatch:
+    """One forward pass over the first `num_slots` slots of the cache.
+
+    Shapes:
+        ids_N, positions_N: (N,) the tokens, slot after slot.
+        cache_rows_NR: (N, 2 * kv_heads) where their keys and values go.
+        last_S: (S,) row of each slot's last token; None where there is one token a slot, in order.
+        together_B, together_rows_B: slots that attend together, and their rows; None where that is all of both.
+        mask_S1T: (S * kv_heads, 1, T) added to scores: 0 or -inf; T is `attended`. None without batched attention.
+        logit_rows_M: (M,) rows to give logits for; None where it is all of them.
+    """
+
+    num_slots: int
+    attended: int
+    ids_N: Tensor
+    positions_N: Tensor
+    cache_rows_NR: Tensor
+    last_S: Tensor | None
+    together_B: Tensor | None
+    together_rows_B: Tensor | None
+    mask_S1T: Tensor | None
+    spans: tuple[Span, ...]
+    logit_rows_M: Tensor | None
+
+
+def make_batch(cache: KVCache, take_S: npt.NDArray[np.int64], ready_S: npt.NDArray[np.bool_]) -> StepBatch:
+    """The pass that computes the next `take_S` tokens of the first slots, with logits where `ready_S`.
+
+    Shapes:
+        take_S: (S,) tokens of slots 0 to S-1, 0 where a slot waits.
+    """
+    num_slots = len(take_S)
+    cached_S = cache.num_cached_S[:num_slots]
+    begin_S = np.cumsum(take_S) - take_S
+    slot_N = np.repeat(np.arange(num_slots), take_S)
+    position_N = cached_S[slot_N] + np.arange(len(slot_N)) - begin_S[slot_N]
+    length_S = cached_S + take_S
+
+    single_S = take_S == 1
+    alone_S = take_S > 1
+    if single_S.any():
+        attended = batched_length(length_S[single_S], num_slots)
+        alone_S |= single_S & (length_S > attended)
+    else:
+        attended = 0
+    spans = tuple(
+        Span(slot=int(s), begin=int(begin_S[s]), count=int(take_S[s]), position=int(cached_S[s]))
+        for s in np.flatnonzero(alone_S)
+    )
+    device = cache.data.device
+    last_S = np.maximum(begin_S + take_S - 1, 0)
+    together_B = np.flatnonzero(single_S & ~alone_S)
+    one_each = len(together_B) == num_slots
+    logit_rows = last_S[ready_S]
+    attended = min(cache.max_length, -(-attended // ROUND_LENGTH) * ROUND_LENGTH)
+    return StepBatch(
+        num_slots=num_slots,
+        attended=attended,
+        ids_N=torch.from_numpy(cache.tokens_SL[slot_N, position_N]).to(device),
+        positions_N=torch.from_numpy(position_N).to(device),
+        cache_rows_NR=cache.rows_of(slot_N, position_N),
+        last_S=None if one_each else torch.from_numpy(last_S).to(device),
+        together_B=None if one_each else torch.from_numpy(together_B).to(device),
+        together_rows_B=None if one_each else torch.from_numpy(last_S[together_B]).to(device),
+        mask_S1T=_mask(cache, length_S, attended) if attended else None,
+        spans=spans,
+        logit_rows_M=None if len(logit_rows) == len(slot_N) else torch.from_numpy(logit_rows).to(device),
+    )
+
+
+def batched_length(length_B: npt.NDArray[np.int64], num_slots: int) -> int:
+    """How far the batch attends together; slots that are longer attend alone.
+
+    The batch pays its longest member's length for every slot, so a few long ones are cheaper apart.
+
+    >>> batched_length(np.array([100, 110, 90]), 3)
+    110
+    >>> batched_length(np.array([100] * 63 + [4000]), 64)
+    100
+    """
+    longest_first_B = np.sort(length_B)[::-1]
+    cost_B = num_slots * longest_first_B + ALONE_TOKENS * np.arange(len(length_B))
+    return int(longest_first_B[cost_B.argmin()])
+
+
+def _mask(cache: KVCache, length_S: npt.NDArray[np.int64], attended: int) -> Tensor:
+    hidden_ST = np.arange(attended)[None, :] >= length_S[:, None]
+    mask_ST = torch.from_numpy(np.where(hidden_ST, np.float32("-inf"), np.float32(0.0)))
+    # A slot that waits with nothing cached has every position masked: its output is not used, but NaN is slow.
+    mask_ST[:, 0] = 0.0
+    mask_S1T = mask_ST.repeat_interleave(cache.shape.num_kv_heads, dim=0)[:, None]
+    return mask_S1T.to(device=cache.data.device, dtype=cache.shape.dtype)

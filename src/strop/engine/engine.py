@@ -1,0 +1,378 @@
+"""Prompts as ids -> sampled ids: the engine's own thread, and the door to it from any other.
+
+`cli` makes one and hands it to the gateway (`submit`) and to the flow (`load_weights`). All work on tensors happens in
+the thread; what comes from outside waits in an inbox between two steps.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from strop.engine.check import check_forward
+from strop.engine.config import EngineConfig, sampling_dtype
+from strop.engine.forward import Forward, HubForward
+from strop.engine.fused import FusedLlama, can_fuse
+from strop.engine.generation import Generation, Waiter, wake
+from strop.engine.kv_cache import KVCache
+from strop.engine.request import Request, Stops
+from strop.engine.sampler import sample
+from strop.engine.scheduler import Finished, Scheduler
+from strop.engine.stats import EngineStats
+from strop.engine.support import kv_shape, refuse_unsupported, resolve_max_length
+from strop.engine.text import TextStream
+from strop.engine.weights import WeightList, WeightSource
+from strop.errors import EngineError
+from strop.schema.sampling import Completion, SamplingParams
+
+
+class _Errand:
+    """Something another thread wants done between two steps, and waits for."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self.work = work
+        self.done = threading.Event()
+        self.error: EngineError | None = None
+
+
+class Engine:
+    """Continuous batching over a causal language model.
+
+    The model is copied at once, in the sampling precision; it may be trained while the engine samples, and its new
+    weights reach the engine by `load_weights` only.
+
+    Raises:
+        EngineError: a model that cannot be sampled here, or KV memory for not even one sequence.
+    Concurrency:
+        all methods may be called from any thread; `submit`, and the generation it returns, also from event loops.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: EngineConfig | None = None
+    ) -> None:
+        config = config or EngineConfig()
+        self.max_length = resolve_max_length(model, config.max_length)
+        refuse_unsupported(model, self.max_length)
+        device = model.device
+        dtype = sampling_dtype(config.dtype, device)
+        # Its own, because a fast tokenizer must not be used by one thread while another one configures it.
+        self._tokenizer = copy.deepcopy(tokenizer)
+        self._embedded = model.get_input_embeddings().num_embeddings
+        # A head may be padded beyond the tokens that exist; those are never sampled.
+        vocab = min(len(tokenizer), self._embedded)
+        self._eos_ids = _eos_ids(model, tokenizer)
+        self._cache = _make_cache(model, config, self.max_length, dtype, device)
+        self._scheduler = Scheduler(self._cache, max_sequences=config.max_sequences, eos_ids=self._eos_ids)
+        self._weight_list = WeightList(model)
+        self._forward: Forward
+        if can_fuse(model):
+            self._forward = FusedLlama(
+                model, dtype=dtype, device=device, vocab=vocab, max_length=self.max_length
+            )
+        else:
+            self._forward = HubForward(model, dtype=dtype, device=device, vocab=vocab)
+        with torch.inference_mode():
+            self._forward.load(self._weight_list.read(model))
+            check_forward(model, self._forward, self._cache, vocab)
+        self._seeds = np.random.default_rng(config.seed)
+        self._policy_version = 0
+        self._inbox: list[Request] = []
+        self._errands: list[_Errand] = []
+        self._news = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._failure: EngineError | None = None
+        self._num_requests = self._num_finished = self._num_steps = 0
+        self._busy_s = 0.0
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that the next token will be sampled from."""
+        return self._policy_version
+
+    def start(self) -> None:
+        """Start the thread. An engine starts once."""
+        with self._news:
+            if self._thread is not None:
+                raise EngineError("the engine was started already", fix="make a new one")
+            self._thread = threading.Thread(target=self._run, name="strop-engine", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the current step. Requests that are not finished get an `EngineError`."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def __enter__(self) -> Engine:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> Generation:
+        """Queue a prompt; returns at once.
+
+        It ends at `max_tokens`, or with reason `length` when prompt and answer fill `max_length`.
+
+        Raises:
+            EngineError: a prompt that can never fit or holds ids that are not the model's; an engine not running.
+        """
+        request = self._request(prompt_ids, params)
+        with self._news:
+            self._check_running()
+            self._inbox.append(request)
+            self._num_requests += 1
+            self._news.notify_all()
+        return request.generation
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Completion]:
+        """Sample an answer to each prompt and wait for all: for scripts without an event loop.
+
+        One `params` with a seed gives equal prompts equal answers.
+        """
+        each = [params] * len(prompts) if isinstance(params, SamplingParams) else params
+        generations = [self.submit(ids, own) for ids, own in zip(prompts, each, strict=True)]
+        return [generation.wait() for generation in generations]
+
+    def load_weights(self, source: WeightSource, *, version: int) -> None:
+        """Sample from other weights of the same model from the next step on; waits until they are copied.
+
+        Running sequences go on: the KV of what they have is computed again, and their later tokens carry the new
+        version. Nothing computed with old weights is used again.
+
+        Raises:
+            EngineError: not this model's weights; the engine then keeps the old ones.
+        """
+        weights = self._weight_list.read(source)
+
+        def work() -> None:
+            self._forward.load(weights)
+            self._scheduler.forget_kv()
+            self._policy_version = version
+
+        errand = _Errand(work)
+        with self._news:
+            if self._failure is not None:
+                raise self._failure
+            if self._thread is None or self._closing:
+                with torch.inference_mode():
+                    work()
+                return
+            self._errands.append(errand)
+            self._news.notify_all()
+        errand.done.wait()
+        if errand.error is not None:
+            raise errand.error
+
+    def stats(self) -> EngineStats:
+        """What the engine has done so far."""
+        counts, shape = self._scheduler.counts, self._cache.shape
+        with self._news:
+            return EngineStats(
+                num_requests=self._num_requests,
+                num_finished=self._num_finished,
+                num_running=self._scheduler.num_running,
+                num_waiting=self._scheduler.num_waiting + len(self._inbox),
+                num_steps=self._num_steps,
+                num_sampled=counts.num_sampled,
+                num_prefilled=counts.num_prefilled,
+                num_prefix_hits=counts.num_prefix_hits,
+                busy_s=self._busy_s,
+                peak_sequences=counts.peak_sequences,
+                peak_kv_bytes=counts.peak_tokens * shape.bytes_per_token,
+                kv_bytes=self._cache.num_slots * self.max_length * shape.bytes_per_token,
+            )
+
+    def _request(self, prompt_ids: Sequence[int], params: SamplingParams) -> Request:
+        prompt = np.array(prompt_ids, dtype=np.int64)
+        if prompt.ndim != 1 or len(prompt) == 0:
+            raise EngineError("the prompt is empty", fix="give at least one token id")
+        if len(prompt) >= self.max_length:
+            raise EngineError(
+                f"the prompt has {len(prompt)} tokens and leaves no room for an answer: max_length is "
+                f"{self.max_length}",
+                fix="shorten the prompt or raise max_length",
+            )
+        if prompt.min() < 0 or prompt.max() >= self._embedded:
+            wrong = prompt[(prompt < 0) | (prompt >= self._embedded)][0]
+            raise EngineError(
+                f"the prompt holds token id {wrong}; the model has ids 0 to {self._embedded - 1}"
+            )
+        if "" in params.stop:
+            raise EngineError("a stop string is empty", fix="leave it out")
+        special = {
+            text: int(self._tokenizer.convert_tokens_to_ids(text))
+            for text in params.stop
+            if text in self._tokenizer.all_special_tokens
+        }
+        plain = tuple(text for text in params.stop if text not in special)
+        silent = self._eos_ids | frozenset(special.values())
+        stops = None
+        if params.stop:
+            text = TextStream(self._decode, stop=plain, silent_ids=silent) if plain else None
+            stops = Stops(text=text, token_ids=frozenset(special.values()))
+        with self._news:
+            drawn = int(self._seeds.integers(2**63))
+        return Request(
+            prompt=prompt,
+            params=params,
+            seed=drawn if params.seed is None else params.seed % 2**64,
+            limit=min(self.max_length, len(prompt) + params.max_tokens),
+            stops=stops,
+            generation=Generation(self._decode, stop=plain, silent_ids=silent),
+        )
+
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._thread is None or self._closing:
+            state = "closed" if self._closing else "not started"
+            raise EngineError(f"the engine is {state}", fix="submit between start() and close()")
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _run(self) -> None:
+        reason = EngineError("the engine was closed before this request finished")
+        try:
+            with torch.inference_mode():
+                while self._take_news():
+                    self._step()
+        except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear of it
+            reason = EngineError(f"the engine's thread failed: {type(error).__name__}: {error}")
+            reason.__cause__ = error
+            self._failure = reason
+        finally:
+            self._end_all(reason)
+
+    def _take_news(self) -> bool:
+        """Wait for something to do, do errands, fetch the inbox. False when the engine closes."""
+        with self._news:
+            scheduler = self._scheduler
+            self._news.wait_for(
+                lambda: (
+                    self._closing
+                    or self._inbox
+                    or self._errands
+                    or scheduler.num_running
+                    or scheduler.num_waiting
+                )
+            )
+            if self._closing:
+                return False
+            inbox, self._inbox = self._inbox, []
+            errands, self._errands = self._errands, []
+        for request in inbox:
+            scheduler.add(request)
+        for position, errand in enumerate(errands):
+            try:
+                errand.work()
+            except BaseException as error:
+                # Half-copied weights: nothing may be sampled from them.
+                for unfinished in errands[position:]:
+                    unfinished.error = EngineError(f"copying the weights failed: {error}")
+                    unfinished.done.set()
+                raise
+            errand.done.set()
+        return True
+
+    def _step(self) -> None:
+        begin = time.perf_counter()
+        scheduler = self._scheduler
+        waiters: list[Waiter] = []
+        for finished in scheduler.remove_aborted():
+            waiters += self._finish(finished)
+        batch = scheduler.next_batch()
+        if batch is not None:
+            draws = scheduler.draws()
+            ids_M, logprobs_M = sample(self._forward.logits(batch, self._cache), draws)
+            finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
+            for request, token_ids, logprobs in scheduler.new_tokens():
+                waiters += request.generation.push(token_ids, logprobs)
+            for finished in finished_ones:
+                waiters += self._finish(finished)
+            for request in broken:
+                waiters += request.generation.end(_not_finite(self._policy_version))
+            self._num_steps += 1
+        wake(waiters)
+        self._busy_s += time.perf_counter() - begin
+
+    def _finish(self, finished: Finished) -> list[Waiter]:
+        request, token_ids = finished.request, finished.token_ids
+        stream = request.stops.text if request.stops else None
+        if stream is not None:
+            stream.finish()
+            text = stream.text
+        else:
+            silent = self._eos_ids | (request.stops.token_ids if request.stops else frozenset())
+            text = self._decode([token_id for token_id in token_ids if token_id not in silent])
+        self._num_finished += 1
+        return request.generation.end(
+            Completion(
+                token_ids=token_ids,
+                logprobs=finished.logprobs,
+                policy_versions=finished.policy_versions,
+                text=text,
+                finish_reason=finished.reason,
+            )
+        )
+
+    def _end_all(self, reason: EngineError) -> None:
+        with self._news:
+            self._closing = True
+            requests = [*self._scheduler.remove_all(), *self._inbox]
+            errands, self._inbox, self._errands = self._errands, [], []
+        for errand in errands:
+            errand.error = reason
+            errand.done.set()
+        waiters = [waiter for request in requests for waiter in request.generation.end(reason)]
+        wake(waiters)
+
+
+def _not_finite(version: int) -> EngineError:
+    return EngineError(
+        f"the model's logits are not finite at policy version {version}",
+        fix="the weights hold NaN or infinity: go back to an earlier checkpoint, lower the learning rate",
+    )
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Every id that ends a sequence, by the generation config, the model and the tokenizer."""
+    given: list[Any] = [
+        getattr(source, "eos_token_id", None)
+        for source in (getattr(model, "generation_config", None), model.config, tokenizer)
+    ]
+    ids: set[int] = set()
+    for entry in given:
+        ids.update([entry] if isinstance(entry, int) else entry or [])
+    return frozenset(ids)
+
+
+def _make_cache(
+    model: PreTrainedModel, config: EngineConfig, max_length: int, dtype: torch.dtype, device: torch.device
+) -> KVCache:
+    shape = kv_shape(model, dtype)
+    slot_bytes = shape.bytes_per_token * max_length
+    num_slots = config.max_sequences
+    if config.kv_memory_bytes is not None:
+        num_slots = config.kv_memory_bytes // slot_bytes
+        if num_slots == 0:
+            raise EngineError(
+                f"kv_memory_bytes is {config.kv_memory_bytes}, one sequence of {max_length} tokens needs {slot_bytes}",
+                fix="raise kv_memory_bytes or lower max_length",
+            )
+    return KVCache(shape, num_slots=num_slots, max_length=max_length, device=device)

@@ -1,0 +1,139 @@
+"""A batch and the cache -> logits of the rows that sample: the two ways to compute them.
+
+`HubForward` runs the model's own code with attention over our cache, so that any full-attention model works;
+`fused.FusedLlama` is faster for the family it knows.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from strop.engine.attention import attend
+from strop.engine.batch import StepBatch
+from strop.engine.kv_cache import KVCache
+from strop.errors import EngineError
+
+ATTENTION_NAME = "strop_engine"
+
+
+class Forward(Protocol):
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy checked weights, named as in the model's `state_dict`, into the sampling precision."""
+        ...
+
+    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+        """Compute the batch's tokens, write their KV, give float32 logits (M, V) of `logit_rows_M`."""
+        ...
+
+
+@dataclass(slots=True)
+class _Running:
+    """The pass that the calling thread is in; the model's code does not hand it to its attention."""
+
+    batch: StepBatch
+    cache: KVCache
+    num_calls: int = 0
+
+
+_local = threading.local()
+
+UNKNOWN_TO_ENGINE = ("softcap", "s_aux", "position_bias", "alibi", "head_mask")
+"""Arguments of attention that change its result, and that the engine does not compute."""
+
+
+def cached_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **arguments: Any,
+) -> tuple[Tensor, None]:
+    """Attention in the form transformers calls it: one row of all tokens of the step, whatever their sequences.
+
+    Shapes:
+        query (1, heads, N, head_dim), key and value (1, kv_heads, N, head_dim); gives (1, N, heads, head_dim).
+    """
+    del attention_mask
+    running: _Running = _local.running
+    odd = [name for name in UNKNOWN_TO_ENGINE if arguments.get(name) is not None]
+    if odd:
+        raise EngineError(
+            f"{type(module).__name__} attends with {odd[0]!r}, which the engine does not compute"
+        )
+    cache, layer = running.cache, module.layer_idx
+    num_tokens, head_dim = query.shape[2:]
+    if not isinstance(layer, int) or key.shape[1::2] != (cache.shape.num_kv_heads, cache.shape.head_dim):
+        raise EngineError(
+            f"{type(module).__name__} gives keys of shape {tuple(key.shape)}, expected {cache.shape}"
+        )
+    if value.shape != key.shape:
+        raise EngineError(
+            f"{type(module).__name__} has values of another width ({value.shape[-1]}) than keys ({head_dim})"
+        )
+    new_NRD = torch.cat([key[0], value[0]]).transpose(0, 1)
+    cache.flat_layers[layer].index_put_((running.batch.cache_rows_NR,), new_NRD)
+    running.num_calls += 1
+    q_NHD = query[0].transpose(0, 1).contiguous()
+    out_NE = attend(cache, running.batch, layer, q_NHD, head_dim**-0.5 if scaling is None else scaling)
+    return out_NE.view(1, num_tokens, -1, head_dim), None
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """The cache knows who may see what."""
+
+
+AttentionInterface.register(ATTENTION_NAME, cached_attention)
+AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
+
+
+class HubForward:
+    """A copy of the model, run by its own code."""
+
+    def __init__(
+        self, model: PreTrainedModel, *, dtype: torch.dtype, device: torch.device, vocab: int
+    ) -> None:
+        if not model._supports_attention_backend:
+            raise EngineError(
+                f"{type(model).__name__} does not let its attention be replaced",
+                fix="take a model whose transformers class supports the attention interface",
+            )
+        self._model = copy.deepcopy(model).to(device=device, dtype=dtype).eval().requires_grad_(False)
+        self._model.set_attn_implementation(ATTENTION_NAME)
+        self._vocab = vocab
+        self._keeps_rows = "logits_to_keep" in inspect.signature(self._model.forward).parameters
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        own = self._model.state_dict()
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
+
+    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+        rows = batch.logit_rows_M
+        kept = {"logits_to_keep": rows} if self._keeps_rows and rows is not None else {}
+        _local.running = running = _Running(batch=batch, cache=cache)
+        try:
+            out = self._model(
+                input_ids=batch.ids_N[None], position_ids=batch.positions_N[None], use_cache=False, **kept
+            )
+        finally:
+            _local.running = None
+        if running.num_calls != cache.shape.num_layers:
+            raise EngineError(
+                f"{type(self._model).__name__} attended in {running.num_calls} of {cache.shape.num_layers} "
+                "layers; the others keep a state that the engine does not know"
+            )
+        logits_MV = out.logits[0]
+        if rows is not None and not kept:
+            logits_MV = logits_MV[rows]
+        return logits_MV[:, : self._vocab].to(torch.float32, copy=True)

@@ -1,0 +1,174 @@
+"""The Llama family (Llama, Mistral, Qwen2, Qwen3) with as few operations a layer as plain torch allows.
+
+Query, key and value weights are one matrix, gate and up another; residuals are added by the multiplication before
+them. Rows of query and key weights are reordered so that the two numbers a position rotates lie side by side: the
+rotation is then one complex multiplication in place, and scores, being sums over all of them, do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from strop.engine.attention import attend
+from strop.engine.batch import StepBatch
+from strop.engine.kv_cache import KVCache
+from strop.engine.linear import Linear, make_linear, packing_works
+from strop.engine.support import kv_shape
+from strop.engine.weights import to_sampling
+from strop.errors import EngineError
+
+FUSED_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+
+
+def can_fuse(model: PreTrainedModel) -> bool:
+    """Whether `FusedLlama` computes what this model does; checked again on numbers when the engine starts."""
+    config = model.config
+    rope = getattr(config, "rope_parameters", None) or {}
+    return (
+        type(model).__name__ in FUSED_CLASSES
+        and getattr(config, "hidden_act", None) == "silu"
+        and rope.get("rope_type", "default") in ("default", "linear", "llama3", "yarn")
+        and rope.get("partial_rotary_factor", 1.0) == 1.0
+    )
+
+
+@dataclass(slots=True)
+class _Layer:
+    norm_in_E: Tensor
+    qkv: Linear
+    q_norm_D: Tensor | None
+    k_norm_D: Tensor | None
+    out: Linear
+    norm_mlp_E: Tensor
+    gate_up: Linear
+    down: Linear
+
+
+class FusedLlama:
+    """Holds its own copy of the weights, in the sampling precision."""
+
+    def __init__(
+        self, model: PreTrainedModel, *, dtype: torch.dtype, device: torch.device, vocab: int, max_length: int
+    ) -> None:
+        config = model.config
+        shape = kv_shape(model, dtype)
+        self._dtype, self._device, self._vocab = dtype, device, vocab
+        self._num_layers = shape.num_layers
+        self._num_heads, self._kv_heads = int(config.num_attention_heads), shape.num_kv_heads
+        self._head_dim = shape.head_dim
+        self._eps = float(config.rms_norm_eps)
+        self._packed = packing_works(dtype, device)
+        half = shape.head_dim // 2
+        self._side_by_side = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
+        self._rotation_L1D = _rotations(model, max_length).to(device)
+        self._layers: list[_Layer] = []
+        self._embedding_VE = self._norm_E = torch.empty(0)
+        self._head: Linear | None = None
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        # One layer after the other, so that never more than one layer exists twice in the source's precision.
+        layers = [self._load_layer(weights, f"model.layers.{index}.") for index in range(self._num_layers)]
+        self._embedding_VE = self._own(weights["model.embed_tokens.weight"])
+        self._norm_E = self._own(weights["model.norm.weight"])
+        head_VE = weights["lm_head.weight"][: self._vocab]
+        self._head = make_linear(self._own(head_VE), None, packed=self._packed)
+        self._layers = layers
+
+    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+        if self._head is None:
+            raise EngineError("the engine has no weights yet", fix="call load_weights first")
+        x_NE = F.embedding(batch.ids_N, self._embedding_VE)
+        rotation_N1D = self._rotation_L1D[batch.positions_N]
+        for index, layer in enumerate(self._layers):
+            normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_in_E, self._eps)
+            attended_NE = self._attention(index, layer, normed_NE, rotation_N1D, batch, cache)
+            x_NE = layer.out.plus(attended_NE, x_NE)
+            normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_mlp_E, self._eps)
+            gate_NF, up_NF = layer.gate_up(normed_NE).chunk(2, dim=-1)
+            x_NE = layer.down.plus(F.silu(gate_NF).mul_(up_NF), x_NE)
+        if batch.logit_rows_M is not None:
+            x_NE = x_NE[batch.logit_rows_M]
+        return self._head(F.rms_norm(x_NE, x_NE.shape[1:], self._norm_E, self._eps)).float()
+
+    def _attention(
+        self,
+        index: int,
+        layer: _Layer,
+        normed_NE: Tensor,
+        rotation_N1D: Tensor,
+        batch: StepBatch,
+        cache: KVCache,
+    ) -> Tensor:
+        heads, kv_heads, head_dim = self._num_heads, self._kv_heads, self._head_dim
+        qkv_NHD = layer.qkv(normed_NE).view(-1, heads + 2 * kv_heads, head_dim)
+        if layer.q_norm_D is not None:
+            q_NHD, k_NHD = qkv_NHD[:, :heads], qkv_NHD[:, heads : heads + kv_heads]
+            q_NHD.copy_(F.rms_norm(q_NHD, (head_dim,), layer.q_norm_D, self._eps))
+            k_NHD.copy_(F.rms_norm(k_NHD, (head_dim,), layer.k_norm_D, self._eps))
+        _rotate(qkv_NHD[:, : heads + kv_heads], rotation_N1D)
+        cache.flat_layers[index].index_put_((batch.cache_rows_NR,), qkv_NHD[:, heads:])
+        return attend(cache, batch, index, qkv_NHD[:, :heads], head_dim**-0.5)
+
+    def _load_layer(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
+        def own(name: str) -> Tensor | None:
+            tensor = weights.get(prefix + name)
+            return None if tensor is None else self._own(tensor)
+
+        def needed(name: str) -> Tensor:
+            return self._own(weights[prefix + name])
+
+        def fused(names: tuple[str, ...], *, rotated: tuple[str, ...] = ()) -> Linear:
+            parts: dict[str, list[Tensor]] = {"weight": [], "bias": []}
+            for name in names:
+                for kind, tensors in parts.items():
+                    tensor = weights.get(f"{prefix}{name}.{kind}")
+                    if tensor is not None:
+                        tensors.append(self._reordered(tensor) if name in rotated else tensor)
+            bias = self._own(torch.cat(parts["bias"])) if parts["bias"] else None
+            return make_linear(self._own(torch.cat(parts["weight"])), bias, packed=self._packed)
+
+        q_norm, k_norm = own("self_attn.q_norm.weight"), own("self_attn.k_norm.weight")
+        attention = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        return _Layer(
+            norm_in_E=needed("input_layernorm.weight"),
+            qkv=fused(attention, rotated=attention[:2]),
+            q_norm_D=None if q_norm is None else self._reordered(q_norm),
+            k_norm_D=None if k_norm is None else self._reordered(k_norm),
+            out=fused(("self_attn.o_proj",)),
+            norm_mlp_E=needed("post_attention_layernorm.weight"),
+            gate_up=fused(("mlp.gate_proj", "mlp.up_proj")),
+            down=fused(("mlp.down_proj",)),
+        )
+
+    def _own(self, tensor: Tensor) -> Tensor:
+        return to_sampling(tensor, self._dtype, self._device)
+
+    def _reordered(self, tensor: Tensor) -> Tensor:
+        """Rows of each head from (first halves, second halves) to pairs side by side."""
+        by_head = tensor.view(-1, self._head_dim, *tensor.shape[1:])
+        return by_head[:, self._side_by_side.to(tensor.device)].reshape(tensor.shape)
+
+
+def _rotations(model: PreTrainedModel, max_length: int) -> Tensor:
+    """cos + i sin of every position and pair, scaled as the model does it: (max_length, 1, head_dim / 2)."""
+    rotary = model.model.rotary_emb
+    positions = torch.arange(max_length, device=rotary.inv_freq.device)[None]
+    cos_1LD, sin_1LD = rotary(torch.empty(0, dtype=torch.float32, device=positions.device), positions)
+    half = cos_1LD.shape[-1] // 2
+    return torch.complex(cos_1LD[0, :, :half], sin_1LD[0, :, :half])[:, None]
+
+
+def _rotate(x_NHD: Tensor, rotation_N1D: Tensor) -> None:
+    """Turn each pair of neighbours by its position's angle, in place."""
+    pairs_NHP2 = x_NHD.unflatten(-1, (-1, 2))
+    if x_NHD.dtype == torch.float32:
+        torch.view_as_complex(pairs_NHP2).mul_(rotation_N1D)
+    else:
+        turned = torch.view_as_complex(pairs_NHP2.float()).mul_(rotation_N1D)
+        pairs_NHP2.copy_(torch.view_as_real(turned))

@@ -1,0 +1,44 @@
+"""A request inside the engine: the prompt, how to sample, when to stop, and where the result goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from strop.engine.generation import Generation
+from strop.engine.text import TextStream
+from strop.schema.sampling import SamplingParams
+
+
+@dataclass(slots=True)
+class Stops:
+    """What ends a sequence besides the model's own end tokens.
+
+    A stop string that is a special token never shows in the text, so its id is watched instead.
+    """
+
+    text: TextStream | None
+    token_ids: frozenset[int]
+
+    def reached(self, token_id: int) -> bool:
+        if token_id in self.token_ids:
+            return True
+        if self.text is None:
+            return False
+        self.text.push((token_id,))
+        return self.text.stopped
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens handed to a stream."""
+
+    prompt: npt.NDArray[np.int64]
+    params: SamplingParams
+    seed: int
+    limit: int
+    stops: Stops | None
+    generation: Generation
+    num_pushed: int = 0
