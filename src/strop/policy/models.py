@@ -76,6 +76,7 @@ def load(
     Raises:
         ModelError: unknown name, or weights that transformers cannot load.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = resolve(name, on_progress=on_progress)
@@ -85,7 +86,7 @@ def load(
                 folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True
             )
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             f"the model in {str(folder)!r} cannot be loaded: {error}",
             fix="check that the folder is complete and is a causal language model with its tokenizer",

@@ -1,0 +1,153 @@
+"""A checkpoint is whole or it is not there."""
+
+import os
+import signal
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from strop.errors import CheckpointError
+from strop.policy.checkpoint import (
+    MANIFEST,
+    latest_checkpoint,
+    read_manifest,
+    verify_checkpoint,
+    write_checkpoint,
+)
+
+
+def fill(folder: Path) -> None:
+    (folder / "trainer").mkdir()
+    (folder / "weights.bin").write_bytes(b"w" * 1000)
+    (folder / "trainer" / "state.json").write_text("{}")
+
+
+def written(root: Path, step: int) -> Path:
+    return write_checkpoint(
+        root / f"step-{step}", fill, step=step, policy_version=2 * step, position={"row": step, "epoch": 0}
+    )
+
+
+def test_a_checkpoint_says_what_it_is(tmp_path: Path):
+    manifest = verify_checkpoint(written(tmp_path, 3))
+    assert (manifest.step, manifest.policy_version, manifest.position) == (3, 6, {"row": 3, "epoch": 0})
+    assert set(manifest.files) == {"weights.bin", "trainer/state.json"}
+    assert manifest.files["weights.bin"] == {"bytes": 1000, "sha256": sha256(b"w" * 1000).hexdigest()}
+
+
+def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path: Path):
+    written(tmp_path, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path):
+    written(tmp_path, 1)
+    write_checkpoint(
+        tmp_path / "step-1", lambda folder: (folder / "new").touch(), step=1, policy_version=9, position={}
+    )
+    assert sorted(path.name for path in (tmp_path / "step-1").iterdir()) == [MANIFEST, "new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "weights.bin").unlink(), "'weights.bin' is missing"),
+        (lambda folder: (folder / "weights.bin").write_bytes(b"w" * 999), "999 bytes, expected 1000"),
+        (lambda folder: (folder / "weights.bin").write_bytes(b"v" * 1000), "content of 'weights.bin'"),
+        (lambda folder: (folder / "trainer" / "state.json").write_text("[]"), "'trainer/state.json'"),
+        (lambda folder: (folder / MANIFEST).unlink(), "no manifest.json"),
+        (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read"),
+        (lambda folder: (folder / MANIFEST).write_text('{"format": 7}'), "format 7, this version reads 1"),
+    ],
+)
+def test_damage_is_named_and_the_one_before_is_the_latest(damage, message: str, tmp_path: Path):
+    older, newer = written(tmp_path, 1), written(tmp_path, 2)
+    assert latest_checkpoint(tmp_path) == newer
+    damage(newer)
+    with pytest.raises(CheckpointError, match=message):
+        verify_checkpoint(newer)
+    assert latest_checkpoint(tmp_path) == older
+
+
+def test_the_latest_is_that_of_the_highest_step_and_not_of_the_last_name(tmp_path: Path):
+    written(tmp_path, 10)
+    written(tmp_path, 9)
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-10"
+    assert latest_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_a_failed_write_leaves_the_older_one_and_no_trace(tmp_path: Path):
+    older = written(tmp_path, 1)
+
+    def full_disk(folder: Path) -> None:
+        fill(folder)
+        raise OSError(28, "No space left on device")
+
+    for name in ("step-1", "step-2"):
+        with pytest.raises(OSError, match="No space left"):
+            write_checkpoint(tmp_path / name, full_disk, step=2, policy_version=4)
+    assert latest_checkpoint(tmp_path) == older
+    assert read_manifest(older).step == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_position_that_is_not_json_is_refused(tmp_path: Path):
+    with pytest.raises(CheckpointError, match="not JSON"):
+        write_checkpoint(tmp_path / "step-1", fill, step=1, policy_version=0, position={"seen": {1, 2}})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_write_left_is_removed_by_the_next(tmp_path: Path):
+    (tmp_path / ".step-2.part").mkdir()
+    (tmp_path / ".step-2.part" / "weights.bin").write_bytes(b"half")
+    assert latest_checkpoint(tmp_path) is None
+    written(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from strop.policy import checkpoint
+
+root, moment = Path(sys.argv[1]), int(sys.argv[2])
+
+def die(*_):
+    os.kill(os.getpid(), 9)
+
+def fill(folder):
+    (folder / "weights.bin").write_bytes(b"w" * 1000)
+    if moment == 0:
+        die()
+    (folder / "more.bin").write_bytes(b"m" * 1000)
+
+if moment == 1:
+    checkpoint._describe_all = die
+if moment == 2:
+    checkpoint._sync_tree = die
+if moment == 3:  # the old folder of that name is aside, the new one not there yet
+    rename = Path.rename
+    Path.rename = lambda path, target: die() if path.name.endswith(".part") else rename(path, target)
+if moment == 4:
+    checkpoint._sync = lambda path, sync=checkpoint._sync: die() if path == root else sync(path)
+checkpoint.write_checkpoint(root / sys.argv[3], fill, step=2, policy_version=2)
+"""
+
+
+@pytest.mark.parametrize("name", ["step-2", "step-1"])
+@pytest.mark.parametrize("moment", range(5))
+def test_a_kill_at_any_moment_of_writing_leaves_a_whole_checkpoint(moment: int, name: str, tmp_path: Path):
+    written(tmp_path, 0)
+    written(tmp_path, 1)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(moment), name], check=False)
+    assert done.returncode == -signal.SIGKILL
+    latest = latest_checkpoint(tmp_path)
+    assert latest is not None
+    arrived, aside = moment == 4, moment == 3 and name == "step-1"
+    assert read_manifest(latest).step == (2 if arrived else 0 if aside else 1)
+    written(tmp_path, 2 if name == "step-2" else 1)  # and the next write is not in the way of what is left
+    assert not [path for path in os.listdir(tmp_path) if path.startswith(".")]
