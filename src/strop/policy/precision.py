@@ -10,21 +10,25 @@ import torch
 
 
 def working_dtype(train_dtype: str) -> tuple[torch.dtype, str | None]:
-    """The dtype of the working weights, and a sentence for the user where it is not the one asked for.
+    """The dtype of the working weights, and a sentence for the user where it will disappoint.
 
-    A processor without bfloat16 instructions emulates them, ten to a hundred times slower than float32: there
-    `bfloat16` computes in float32, which is also more exact.
+    `auto` is bfloat16 where the processor multiplies it in hardware, else float32: emulated, it is ten to a
+    hundred times slower than float32, and less exact.
     """
-    if train_dtype == "float32":
-        return torch.float32, None
-    if train_dtype != "bfloat16":
-        raise ValueError(f"train_dtype must be 'bfloat16' or 'float32', found {train_dtype!r}")
-    if has_fast_bfloat16():
-        return torch.bfloat16, None
-    return torch.float32, (
-        "this processor has no bfloat16 instructions (AVX512_BF16, AMX or ARM BF16) and would emulate "
-        "them many times slower: training computes in float32"
-    )
+    match train_dtype:
+        case "auto":
+            return (torch.bfloat16 if has_fast_bfloat16() else torch.float32), None
+        case "float32":
+            return torch.float32, None
+        case "bfloat16" if has_fast_bfloat16():
+            return torch.bfloat16, None
+        case "bfloat16":
+            return torch.bfloat16, (
+                "train_dtype bfloat16: this processor has no bfloat16 instructions (AVX512_BF16, AMX or ARM "
+                "BF16) and emulates them many times slower than float32; train_dtype auto chooses the faster"
+            )
+        case _:
+            raise ValueError(f"train_dtype must be auto, bfloat16 or float32, found {train_dtype!r}")
 
 
 @cache

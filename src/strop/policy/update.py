@@ -40,7 +40,7 @@ class Learner:
     """The trainable weights of one run.
 
     `model` is taken over: its parameters become the working weights, in the dtype training computes in.
-    `notice` says where that dtype is not the configured one. `policy_version` counts the optimizer steps
+    `notice` warns of a dtype that is slow here. `policy_version` counts the optimizer steps
     taken.
 
     Concurrency: not thread-safe; `update`, `save` and `load` must not overlap, nor a reader of `weights()`

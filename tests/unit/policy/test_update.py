@@ -436,15 +436,23 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path):
     assert largest_difference(before, weights(ours)) == 0
 
 
-def test_a_notice_says_where_the_asked_dtype_is_not_the_one_computed_in(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("strop.policy.precision.has_fast_bfloat16", lambda: False)
-    slow = Learner(tiny_llama(), None, settings(train_dtype="bfloat16"), total_steps=1)
-    assert slow.weights().dtype == torch.float32
-    assert "computes in float32" in slow.notice
-    monkeypatch.setattr("strop.policy.precision.has_fast_bfloat16", lambda: True)
-    fast = Learner(tiny_llama(), None, settings(train_dtype="bfloat16"), total_steps=1)
-    assert fast.weights().dtype == torch.bfloat16
-    assert fast.notice is None
+@pytest.mark.parametrize(
+    ("asked", "fast", "dtype", "warned"),
+    [
+        ("auto", True, torch.bfloat16, False),
+        ("auto", False, torch.float32, False),
+        ("bfloat16", True, torch.bfloat16, False),
+        ("bfloat16", False, torch.bfloat16, True),
+        ("float32", True, torch.float32, False),
+    ],
+)
+def test_the_asked_dtype_is_used_and_a_slow_one_is_said(
+    asked: str, fast: bool, dtype: torch.dtype, warned: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("strop.policy.precision.has_fast_bfloat16", lambda: fast)
+    ours = Learner(tiny_llama(), None, settings(train_dtype=asked), total_steps=1)
+    assert ours.weights().dtype == dtype
+    assert (ours.notice is not None) == warned
 
 
 def test_a_model_that_cannot_be_packed_is_refused_before_any_work():
