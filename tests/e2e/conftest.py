@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fakes.command import Strop
 from fakes.model import save_tiny_model
 
 AGENT = """
@@ -67,7 +67,7 @@ training:
     lr_warmup_steps: 0
     batch_size: 4
     n_rollouts: 8
-    max_steps: 12
+    n_epochs: 3
     max_length: 128
     max_prompt_length: 48
     max_tokens: 12
@@ -94,8 +94,6 @@ def job_folder(tmp_path: Path) -> Path:
     (folder / "job.yaml").write_text(JOB.format(model=folder / "model"))
     return folder
 
-
-Strop = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from conftest import Strop
+from fakes.command import Strop
 from strop.schema.job import JobStatus
 from strop.store.checkpoints import list_checkpoints
 from strop.store.database import open_database

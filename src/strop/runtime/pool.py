@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import httpx
+import aiohttp
 
 from strop.errors import FunctionError
 from strop.runtime.instance import Instance, new_client
@@ -47,7 +47,7 @@ class WorkerPool:
         self._on_line = on_line
         self._grace_s = grace_s
         self._start_limit_s = start_limit_s
-        self._client: httpx.AsyncClient | None = None
+        self._client: aiohttp.ClientSession | None = None
         self._instances: dict[str, Instance] = {}
 
     async def start(self) -> None:
@@ -88,7 +88,7 @@ class WorkerPool:
         instances, self._instances = self._instances, {}
         await asyncio.gather(*(instance.close() for instance in instances.values()))
         if self._client is not None:
-            await self._client.aclose()
+            await self._client.close()
             self._client = None
 
     async def __aenter__(self) -> Self:
@@ -98,7 +98,7 @@ class WorkerPool:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    def _instance(self, spec: WorkerSpec, client: httpx.AsyncClient) -> Instance:
+    def _instance(self, spec: WorkerSpec, client: aiohttp.ClientSession) -> Instance:
         return Instance(
             spec,
             job_id=self._job_id,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from http.client import responses
 from typing import Any, cast
 
-import httpx
 from pydantic import ValidationError
 
 from strop.functions import validation_text
@@ -21,6 +22,14 @@ from strop.schema.function import (
     TaskStatus,
 )
 from strop.schema.reply import FunctionReply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP reply, read to its end."""
+
+    status: int
+    content: bytes
 
 
 def request_body(payload: FunctionInput) -> bytes:
@@ -59,28 +68,28 @@ def output_reply(name: str, payload: FunctionInput, content: bytes) -> FunctionR
     return FunctionReply(output=output)
 
 
-def error_reply(name: str, response: httpx.Response) -> FunctionReply:
+def error_reply(name: str, answer: Answer) -> FunctionReply:
     """Read anything but a 200 or a 503."""
-    body = _error_body(response)
-    text = str(body.get("message") or body.get("detail") or response.reason_phrase)
-    if response.status_code in (400, 413, 422):
+    body = _error_body(answer)
+    text = str(body.get("message") or body.get("detail") or responses.get(answer.status, ""))
+    if answer.status in (400, 413, 422):
         return FunctionReply(error=f"function {name!r} refused its input: {text}", error_code="invalid_input")
     code = body.get("error_code")
     if isinstance(code, str):
         return FunctionReply(error=text, error_code=code)
     return FunctionReply(
-        error=f"function {name!r} answered HTTP {response.status_code}: {text}", error_code="unreachable"
+        error=f"function {name!r} answered HTTP {answer.status}: {text}", error_code="unreachable"
     )
 
 
-def says_stuck(response: httpx.Response) -> bool:
+def says_stuck(answer: Answer) -> bool:
     """Whether the worker reports that code of this call still runs in it."""
-    return response.status_code == 504 and bool(_error_body(response).get("stuck"))
+    return answer.status == 504 and bool(_error_body(answer).get("stuck"))
 
 
-def _error_body(response: httpx.Response) -> dict[str, Any]:
+def _error_body(answer: Answer) -> dict[str, Any]:
     try:
-        body: Any = response.json()
+        body: Any = json.loads(answer.content)
     except ValueError:
         return {}
     return cast("dict[str, Any]", body) if isinstance(body, dict) else {}

@@ -8,9 +8,9 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
-import httpx
+import aiohttp
 import pytest
 
 from strop import AgentOutput, RewardInput
@@ -215,21 +215,33 @@ async def test_a_worker_dies_with_its_guardian(root: Path, until: Until, process
         assert (await pool.call("Good", PAYLOAD)).ok
 
 
-class BusyFirst(httpx.AsyncBaseTransport):
-    """Answers 503 for the first requests, as a worker with a full queue does; then lets them through."""
+class Busy:
+    """What a worker answers when its queue is full."""
 
-    def __init__(self, num_refusals: int) -> None:
+    status = 503
+
+    async def read(self) -> bytes:
+        return b'{"detail": "Server is busy, please try again later."}'
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        pass
+
+
+class BusyFirst:
+    """A client whose first requests meet a full queue."""
+
+    def __init__(self, inner: aiohttp.ClientSession, num_refusals: int) -> None:
+        self.inner = inner
         self.num_refusals = num_refusals
-        self.inner = httpx.AsyncHTTPTransport()
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    def post(self, url: str, **arguments: Any) -> Any:
         if self.num_refusals > 0:
             self.num_refusals -= 1
-            return httpx.Response(503, json={"detail": "Server is busy, please try again later."})
-        return await self.inner.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        await self.inner.aclose()
+            return Busy()
+        return self.inner.post(url, **arguments)
 
 
 @pytest.mark.parametrize(("num_refusals", "code", "attempts"), [(3, None, 4), (1000, "busy", None)])
@@ -237,7 +249,8 @@ async def test_a_busy_worker_is_asked_again_until_the_timeout(
     root: Path, num_refusals: int, code: str | None, attempts: int | None
 ) -> None:
     spec = WorkerSpec(name="good", classpath="functions.good.Good", root=root, timeout_s=1.0)
-    async with httpx.AsyncClient(transport=BusyFirst(num_refusals)) as client:
+    async with aiohttp.ClientSession() as inner:
+        client = cast("aiohttp.ClientSession", BusyFirst(inner, num_refusals))
         instance = Instance(
             spec, job_id="job", client=client, on_line=lambda *_: None, grace_s=1.0, start_limit_s=30.0
         )

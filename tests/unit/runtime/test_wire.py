@@ -3,11 +3,15 @@
 import json
 import math
 
-import httpx
 import pytest
 
 from strop import AgentOutput, GroupRewardInput, RewardInput, RolloutInput
-from strop.runtime.wire import error_reply, output_reply, request_body, says_stuck
+from strop.runtime.wire import Answer, error_reply, output_reply, request_body, says_stuck
+
+
+def answer(status: int, body: object) -> Answer:
+    return Answer(status=status, content=json.dumps(body).encode())
+
 
 ROLLOUT = {
     "messages": [{"role": "user", "content": "hi"}],
@@ -85,11 +89,11 @@ def test_an_output_that_is_none_names_function_and_field() -> None:
     ],
 )
 def test_error_replies_are_read(status: int, body: object, code: str, text: str) -> None:
-    reply = error_reply("f", httpx.Response(status, json=body))
+    reply = error_reply("f", answer(status, body))
     assert (reply.error_code, reply.error) == (code, text)
 
 
 def test_only_a_timeout_says_stuck() -> None:
-    assert says_stuck(httpx.Response(504, json={"stuck": True}))
-    assert not says_stuck(httpx.Response(504, json={"stuck": False}))
-    assert not says_stuck(httpx.Response(500, json={"stuck": True}))
+    assert says_stuck(answer(504, {"stuck": True}))
+    assert not says_stuck(answer(504, {"stuck": False}))
+    assert not says_stuck(answer(500, {"stuck": True}))
