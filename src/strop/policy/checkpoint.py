@@ -44,8 +44,7 @@ def write_checkpoint(
     policy_version: int,
     position: dict[str, Any] | None = None,
 ) -> Path:
-    """Let `write` fill a new folder, then make it appear as `folder`, complete; an older one there is
-    replaced.
+    """Let `write` fill a new folder, then make it appear as `folder`, replacing an older one there.
 
     Side effects:
         Removes what an interrupted write of the same name left behind.
@@ -120,8 +119,7 @@ def verify_checkpoint(folder: Path) -> Manifest:
 
 
 def latest_checkpoint(root: Path) -> Path | None:
-    """The whole checkpoint of the highest step directly below `root`; incomplete and damaged ones are passed
-    over."""
+    """The whole checkpoint of the highest step directly below `root`; others are passed over."""
     found: list[tuple[int, Path]] = []
     for folder in root.iterdir() if root.is_dir() else ():
         if folder.name.startswith(".") or not (folder / MANIFEST).is_file():
