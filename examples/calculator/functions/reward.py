@@ -42,9 +42,10 @@ class Correct(AbstractRewardProcessor):
 
 
 class Brief(AbstractGroupRewardProcessor):
-    """Among the right answers of a group, the shortest gets 1 and a longer one its share of that.
+    """1 for a right answer that is at most half as long again as the shortest right one of its group.
 
-    Paying for length alone would teach silence; here only right answers are paid at all.
+    Paying for length alone would teach silence; here only right answers are paid at all. A step instead of a
+    slope, because every difference inside a group is a gradient: once all are right and brief there is none.
     """
 
     def process(self, input: GroupRewardInput) -> GroupRewardOutput:
@@ -55,6 +56,9 @@ class Brief(AbstractGroupRewardProcessor):
         shortest = min((length for length in lengths if length is not None), default=0)
         return GroupRewardOutput(
             reward=GroupReward(
-                rewards=[Reward(reward_score=shortest / length if length else 0.0) for length in lengths]
+                rewards=[
+                    Reward(reward_score=1.0 if length and length <= 1.5 * shortest else 0.0)
+                    for length in lengths
+                ]
             )
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
 from strop.errors import StropError
 
@@ -40,6 +41,7 @@ def demo(
     from strop.cli.run import EXIT_CANCELED, overrides, summary, train_here
     from strop.pipeline.config import load_job
 
+    use_huge_pages()
     started = time.monotonic()
     console = Console()
     config = load_job(example() / "job.yaml", overrides([], max_steps=steps, seed=seed))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 
@@ -66,6 +67,8 @@ def run(
     """"""
     from strop.pipeline.config import describe, load_job
 
+    if not dry_run:
+        use_huge_pages()
     config = load_job(job, overrides(settings or [], max_steps=steps, seed=seed))
     if dry_run:
         print(json.dumps(describe(config), indent=2, ensure_ascii=False))

@@ -5,7 +5,6 @@ The only place where policy, engine, gateway, workers, store and flow meet. Used
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -90,7 +89,6 @@ async def open_session(
                 dtype=hyper.sampling_dtype,
                 max_length=hyper.max_length,
                 max_sequences=min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES),
-                kv_memory_bytes=physical_memory() // 4,
             ),
         )
         gateway = Gateway(
@@ -163,11 +161,6 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
     return loaded["training"], loaded.get("validation")
-
-
-def physical_memory() -> int:
-    """Bytes of the machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def new_job_id() -> str:

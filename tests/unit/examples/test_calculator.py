@@ -71,17 +71,11 @@ def test_a_trajectory_that_ends_with_the_tools_words_is_not_an_answer() -> None:
     assert Correct().process(RewardInput(agent_output=output, ground_truth="925")).reward.reward_score == 0.0
 
 
-def test_brevity_is_paid_to_right_answers_only_in_proportion_to_the_shortest() -> None:
-    group = GroupRewardInput(
-        agent_outputs=[said("ANSWER: 5"), said("well now", "so, ANSWER: 5"), said("5"), said("ANSWER: 6")],
-        ground_truth="5",
-    )
-    assert [reward.reward_score for reward in Brief().process(group).reward.rewards] == [
-        1.0,
-        9 / 21,
-        0.0,
-        0.0,
-    ]
+def test_brevity_is_paid_to_right_answers_up_to_half_as_long_again_as_the_shortest() -> None:
+    texts = ["ANSWER: 5", "so, ANSWER: 5", "so now ANSWER: 5", "5", "ANSWER: 6"]  # 9, 13 and 16 characters
+    group = GroupRewardInput(agent_outputs=[said(text) for text in texts], ground_truth="5")
+    scores = [reward.reward_score for reward in Brief().process(group).reward.rewards]
+    assert scores == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
 def test_the_data_is_what_its_generator_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
