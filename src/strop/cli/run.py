@@ -16,6 +16,7 @@ from rich.console import Console
 from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
+from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.session import Session
@@ -79,7 +80,7 @@ def run(
         print(json.dumps(summary(config, session.job_id, result), indent=2))
     else:
         report(console, session.job_id, result)
-    if result.status.value == "CANCELED":
+    if result.status is JobStatus.CANCELED:
         raise typer.Exit(EXIT_CANCELED)
 
 
@@ -145,11 +146,25 @@ def train_here(
                     stop=stop,
                     resume_from=resume,
                 )
+            publish(session, result)
             if then is not None:
                 await then(session, result)
         return result, session
 
     return asyncio.run(work())
+
+
+def publish(session: Session, result: RunResult) -> None:
+    """A finished run's last checkpoint becomes a model with a name."""
+    from strop.policy import models
+
+    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
+        return
+    name = session.config.tuned_model_name or session.job_id
+    models.publish(result.checkpoint, name)
+    session.machines.recorder.event(
+        "published", t(f"published as {name}", f"已发布为 {name}"), step=result.steps
+    )
 
 
 def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
@@ -191,6 +206,7 @@ def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, obje
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+        "published_as": (config.tuned_model_name or job_id) if result.status is JobStatus.SUCCEEDED else None,
     }
 
 

@@ -118,6 +118,8 @@ async def open_session(
         except StropError as error:
             recorder.status(JobStatus.FAILED, error=str(error))
             raise
+        if learner.notice is not None:
+            recorder.event("note", learner.notice)
         yield Session(
             config=config,
             job_id=job_id,

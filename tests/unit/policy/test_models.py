@@ -142,3 +142,29 @@ def test_the_bundled_model_loads_quickly_and_speaks(smollm2: Path):
     )
     text = tokenizer.decode(model.generate(**ids, max_new_tokens=12, do_sample=False)[0])
     assert "Paris" in text
+
+
+def test_a_published_checkpoint_is_found_by_its_name_without_its_trainer_state(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "step-000003"
+    (checkpoint / "trainer").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "manifest.json", "trainer/optimizer.safetensors"):
+        (checkpoint / name).write_text(name)
+    folder = models.publish(checkpoint, "calculator")
+    assert models.resolve("calculator") == folder
+    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_publishing_again_replaces_the_model_and_leaves_nothing_else_behind(tmp_path: Path) -> None:
+    for step in ("1", "2"):
+        checkpoint = tmp_path / step
+        checkpoint.mkdir()
+        (checkpoint / "config.json").write_text(step)
+        folder = models.publish(checkpoint, "calculator")
+    assert (folder / "config.json").read_text() == "2"
+    assert {path.name for path in folder.parent.iterdir()} == {"calculator", ".calculator.lock"}
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "smollm2-135m", "SmolLM2-135M"])
+def test_a_name_that_leads_elsewhere_or_is_taken_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ModelError, match="cannot be published"):
+        models.publish(tmp_path, name)
