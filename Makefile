@@ -34,7 +34,8 @@ check: setup ## Format, lint, types, import contracts, documents that are made f
 
 bench: setup ## Measure against TRL, transformers and vLLM side by side; appends to docs/log.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[bench]'
-	$(BIN)/python bench/run.py $(ARGS)
+	bash bench/setup_vllm.sh
+	$(BIN)/python -m bench $(ARGS)
 
 docs: setup ## Write the documents that are made from code
 	$(BIN)/python -m strop.observability.metrics_doc docs/metrics.md
