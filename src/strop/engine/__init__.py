@@ -1,4 +1,5 @@
-"""Prompts as token ids -> sampled token ids, logprobs, text: continuous batching over a causal language model.
+"""Prompts as token ids -> sampled token ids, logprobs, text: continuous batching over a causal language
+model.
 
 `Engine` satisfies `strop.gateway.sampler.Sampler`. Everything else here is private.
 """

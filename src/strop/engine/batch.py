@@ -1,7 +1,7 @@
 """Which tokens of which slots one forward pass computes, and how they attend.
 
-Made by the scheduler from the counts of the cache, read by the models. Everything a layer needs is worked out once a
-step here, none of it per layer.
+Made by the scheduler from the counts of the cache, read by the models. Everything a layer needs is worked
+out once a step here, none of it per layer.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch import Tensor
 from strop.engine.kv_cache import KVCache
 
 ALONE_TOKENS = 1024
-"""Attending to one slot by itself costs about as much as these many cached tokens in the batch of all slots."""
+"""Attending to one slot by itself costs about as much as these many cached tokens in the whole batch."""
 
 ROUND_LENGTH = 16
-"""Attended lengths are rounded up to this, so that memory of intermediate tensors is found again each step."""
+"""Attended lengths are rounded up to this, so that intermediate tensors keep their sizes for some steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +40,8 @@ class StepBatch:
         ids_N, positions_N: (N,) the tokens, slot after slot.
         cache_rows_NR: (N, 2 * kv_heads) where their keys and values go.
         last_S: (S,) row of each slot's last token; None where there is one token a slot, in order.
-        together_B, together_rows_B: slots that attend together, and their rows; None where that is all of both.
-        mask_S1T: (S * kv_heads, 1, T) added to scores: 0 or -inf; T is `attended`. None without batched attention.
+        together_B, together_rows_B: slots that attend together, and their rows; None where that is all.
+        mask_S1T: (S * kv_heads, 1, T) added to scores, 0 or -inf; T is `attended`. None: no one does.
         logit_rows_M: (M,) rows to give logits for; None where it is all of them.
     """
 
@@ -121,7 +121,7 @@ def batched_length(length_B: npt.NDArray[np.int64], num_slots: int) -> int:
 def _mask(cache: KVCache, length_S: npt.NDArray[np.int64], attended: int) -> Tensor:
     hidden_ST = np.arange(attended)[None, :] >= length_S[:, None]
     mask_ST = torch.from_numpy(np.where(hidden_ST, np.float32("-inf"), np.float32(0.0)))
-    # A slot that waits with nothing cached has every position masked: its output is not used, but NaN is slow.
+    # A waiting slot with nothing cached has every position masked: nobody reads it, but NaN is slow.
     mask_ST[:, 0] = 0.0
     mask_S1T = mask_ST.repeat_interleave(cache.shape.num_kv_heads, dim=0)[:, None]
     return mask_S1T.to(device=cache.data.device, dtype=cache.shape.dtype)

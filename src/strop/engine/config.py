@@ -18,10 +18,12 @@ class EngineConfig:
     """Limits of one engine.
 
     Units:
-        dtype: precision of weights and KV; `auto` is bfloat16 where the processor multiplies it, else float32.
+        dtype: precision of weights and KV; `auto` is bfloat16 where the processor multiplies it, else
+        float32.
         max_length: tokens of prompt and answer together, a sequence; None is what the model was made for.
         max_sequences: sequences in one batch, at most; more wait.
-        kv_memory_bytes: bound of the KV cache. None gives every sequence of a full batch room for `max_length`.
+        kv_memory_bytes: bound of the KV cache. None gives every sequence of a full batch room for
+        `max_length`.
         seed: where the seeds of requests come from that bring none.
     """
 
@@ -47,7 +49,8 @@ class EngineConfig:
 def sampling_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
     """The precision to sample in.
 
-    bfloat16 without an instruction for it is emulated: measured 7 times slower than float32 on an AVX2 machine.
+    bfloat16 without an instruction for it is emulated: measured 7 times slower than float32 on an AVX2
+    machine.
     """
     if name != "auto":
         return torch.float32 if name == "float32" else torch.bfloat16

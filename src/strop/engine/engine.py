@@ -1,33 +1,33 @@
 """Prompts as ids -> sampled ids: the engine's own thread, and the door to it from any other.
 
-`cli` makes one and hands it to the gateway (`submit`) and to the flow (`load_weights`). All work on tensors happens in
-the thread; what comes from outside waits in an inbox between two steps.
+`cli` makes one and hands it to the gateway (`submit`) and to the flow (`load_weights`). All work on tensors
+happens in the thread; what comes from outside waits in an inbox between two steps.
 """
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from strop.engine.attention import Attention
 from strop.engine.check import check_forward
 from strop.engine.config import EngineConfig, sampling_dtype
 from strop.engine.forward import Forward, HubForward
 from strop.engine.fused import FusedLlama, can_fuse
 from strop.engine.generation import Generation, Waiter, wake
 from strop.engine.kv_cache import KVCache
-from strop.engine.request import Request, Stops
+from strop.engine.request import Request
 from strop.engine.sampler import sample
 from strop.engine.scheduler import Finished, Scheduler
 from strop.engine.stats import EngineStats
-from strop.engine.support import kv_shape, refuse_unsupported, resolve_max_length
-from strop.engine.text import TextStream
+from strop.engine.support import kv_shape, refuse_unsupported, resolve_max_length, text_config
+from strop.engine.threads import release_team
+from strop.engine.vocabulary import Vocabulary
 from strop.engine.weights import WeightList, WeightSource
 from strop.errors import EngineError
 from strop.schema.sampling import Completion, SamplingParams
@@ -45,13 +45,13 @@ class _Errand:
 class Engine:
     """Continuous batching over a causal language model.
 
-    The model is copied at once, in the sampling precision; it may be trained while the engine samples, and its new
-    weights reach the engine by `load_weights` only.
+    The model is copied at once, in the sampling precision; it may be trained while the engine samples, and
+    its new weights reach the engine by `load_weights` only.
 
     Raises:
         EngineError: a model that cannot be sampled here, or KV memory for not even one sequence.
     Concurrency:
-        all methods may be called from any thread; `submit`, and the generation it returns, also from event loops.
+        methods may be called from any thread; `submit` and its generation also from event loops.
     """
 
     def __init__(
@@ -62,14 +62,13 @@ class Engine:
         refuse_unsupported(model, self.max_length)
         device = model.device
         dtype = sampling_dtype(config.dtype, device)
-        # Its own, because a fast tokenizer must not be used by one thread while another one configures it.
-        self._tokenizer = copy.deepcopy(tokenizer)
-        self._embedded = model.get_input_embeddings().num_embeddings
-        # A head may be padded beyond the tokens that exist; those are never sampled.
-        vocab = min(len(tokenizer), self._embedded)
-        self._eos_ids = _eos_ids(model, tokenizer)
+        self._vocabulary = Vocabulary(model, tokenizer)
         self._cache = _make_cache(model, config, self.max_length, dtype, device)
-        self._scheduler = Scheduler(self._cache, max_sequences=config.max_sequences, eos_ids=self._eos_ids)
+        self._attention = Attention(self._cache, num_heads=int(text_config(model).num_attention_heads))
+        self._scheduler = Scheduler(
+            self._cache, max_sequences=config.max_sequences, eos_ids=self._vocabulary.eos_ids
+        )
+        vocab = self._vocabulary.size
         self._weight_list = WeightList(model)
         self._forward: Forward
         if can_fuse(model):
@@ -80,7 +79,8 @@ class Engine:
             self._forward = HubForward(model, dtype=dtype, device=device, vocab=vocab)
         with torch.inference_mode():
             self._forward.load(self._weight_list.read(model))
-            check_forward(model, self._forward, self._cache, vocab)
+            check_forward(model, self._forward, self._attention, vocab)
+        release_team()
         self._seeds = np.random.default_rng(config.seed)
         self._policy_version = 0
         self._inbox: list[Request] = []
@@ -99,6 +99,7 @@ class Engine:
 
     def start(self) -> None:
         """Start the thread. An engine starts once."""
+        release_team()
         with self._news:
             if self._thread is not None:
                 raise EngineError("the engine was started already", fix="make a new one")
@@ -127,9 +128,10 @@ class Engine:
         It ends at `max_tokens`, or with reason `length` when prompt and answer fill `max_length`.
 
         Raises:
-            EngineError: a prompt that can never fit or holds ids that are not the model's; an engine not running.
+            EngineError: a prompt that can never fit or holds foreign ids; an engine that is not running.
         """
         request = self._request(prompt_ids, params)
+        release_team()
         with self._news:
             self._check_running()
             self._inbox.append(request)
@@ -151,13 +153,15 @@ class Engine:
     def load_weights(self, source: WeightSource, *, version: int) -> None:
         """Sample from other weights of the same model from the next step on; waits until they are copied.
 
-        Running sequences go on: the KV of what they have is computed again, and their later tokens carry the new
-        version. Nothing computed with old weights is used again.
+        Running sequences go on: the KV of what they have is computed again, and their later tokens carry the
+        new version. Nothing computed with old weights is used again.
 
         Raises:
             EngineError: not this model's weights; the engine then keeps the old ones.
         """
         weights = self._weight_list.read(source)
+        # The caller has most likely just trained, and will not multiply again before the engine has sampled.
+        release_team()
 
         def work() -> None:
             self._forward.load(weights)
@@ -207,24 +211,11 @@ class Engine:
                 f"{self.max_length}",
                 fix="shorten the prompt or raise max_length",
             )
-        if prompt.min() < 0 or prompt.max() >= self._embedded:
-            wrong = prompt[(prompt < 0) | (prompt >= self._embedded)][0]
-            raise EngineError(
-                f"the prompt holds token id {wrong}; the model has ids 0 to {self._embedded - 1}"
-            )
-        if "" in params.stop:
-            raise EngineError("a stop string is empty", fix="leave it out")
-        special = {
-            text: int(self._tokenizer.convert_tokens_to_ids(text))
-            for text in params.stop
-            if text in self._tokenizer.all_special_tokens
-        }
-        plain = tuple(text for text in params.stop if text not in special)
-        silent = self._eos_ids | frozenset(special.values())
-        stops = None
-        if params.stop:
-            text = TextStream(self._decode, stop=plain, silent_ids=silent) if plain else None
-            stops = Stops(text=text, token_ids=frozenset(special.values()))
+        embedded = self._vocabulary.embedded
+        if prompt.min() < 0 or prompt.max() >= embedded:
+            wrong = prompt[(prompt < 0) | (prompt >= embedded)][0]
+            raise EngineError(f"the prompt holds token id {wrong}; the model has ids 0 to {embedded - 1}")
+        stops = self._vocabulary.stops(params.stop)
         with self._news:
             drawn = int(self._seeds.integers(2**63))
         return Request(
@@ -233,7 +224,7 @@ class Engine:
             seed=drawn if params.seed is None else params.seed % 2**64,
             limit=min(self.max_length, len(prompt) + params.max_tokens),
             stops=stops,
-            generation=Generation(self._decode, stop=plain, silent_ids=silent),
+            generation=Generation(self._vocabulary.stream(stops.strings, stops.silent_ids)),
         )
 
     def _check_running(self) -> None:
@@ -242,9 +233,6 @@ class Engine:
         if self._thread is None or self._closing:
             state = "closed" if self._closing else "not started"
             raise EngineError(f"the engine is {state}", fix="submit between start() and close()")
-
-    def _decode(self, token_ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _run(self) -> None:
         reason = EngineError("the engine was closed before this request finished")
@@ -263,15 +251,9 @@ class Engine:
         """Wait for something to do, do errands, fetch the inbox. False when the engine closes."""
         with self._news:
             scheduler = self._scheduler
-            self._news.wait_for(
-                lambda: (
-                    self._closing
-                    or self._inbox
-                    or self._errands
-                    or scheduler.num_running
-                    or scheduler.num_waiting
-                )
-            )
+            while not (self._closing or self._inbox or self._errands or scheduler.busy):
+                release_team()
+                self._news.wait()
             if self._closing:
                 return False
             inbox, self._inbox = self._inbox, []
@@ -299,7 +281,7 @@ class Engine:
         batch = scheduler.next_batch()
         if batch is not None:
             draws = scheduler.draws()
-            ids_M, logprobs_M = sample(self._forward.logits(batch, self._cache), draws)
+            ids_M, logprobs_M = sample(self._forward.logits(batch, self._attention), draws)
             finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
             for request, token_ids, logprobs in scheduler.new_tokens():
                 waiters += request.generation.push(token_ids, logprobs)
@@ -313,13 +295,12 @@ class Engine:
 
     def _finish(self, finished: Finished) -> list[Waiter]:
         request, token_ids = finished.request, finished.token_ids
-        stream = request.stops.text if request.stops else None
-        if stream is not None:
-            stream.finish()
-            text = stream.text
+        if request.stops.text is not None:
+            request.stops.text.finish()
+            text = request.stops.text.text
         else:
-            silent = self._eos_ids | (request.stops.token_ids if request.stops else frozenset())
-            text = self._decode([token_id for token_id in token_ids if token_id not in silent])
+            silent_ids = request.stops.silent_ids
+            text = self._vocabulary.decode([token_id for token_id in token_ids if token_id not in silent_ids])
         self._num_finished += 1
         return request.generation.end(
             Completion(
@@ -350,18 +331,6 @@ def _not_finite(version: int) -> EngineError:
     )
 
 
-def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Every id that ends a sequence, by the generation config, the model and the tokenizer."""
-    given: list[Any] = [
-        getattr(source, "eos_token_id", None)
-        for source in (getattr(model, "generation_config", None), model.config, tokenizer)
-    ]
-    ids: set[int] = set()
-    for entry in given:
-        ids.update([entry] if isinstance(entry, int) else entry or [])
-    return frozenset(ids)
-
-
 def _make_cache(
     model: PreTrainedModel, config: EngineConfig, max_length: int, dtype: torch.dtype, device: torch.device
 ) -> KVCache:
@@ -372,7 +341,8 @@ def _make_cache(
         num_slots = config.kv_memory_bytes // slot_bytes
         if num_slots == 0:
             raise EngineError(
-                f"kv_memory_bytes is {config.kv_memory_bytes}, one sequence of {max_length} tokens needs {slot_bytes}",
+                f"kv_memory_bytes is {config.kv_memory_bytes}; one sequence of {max_length} tokens needs "
+                f"{slot_bytes}",
                 fix="raise kv_memory_bytes or lower max_length",
             )
     return KVCache(shape, num_slots=num_slots, max_length=max_length, device=device)

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from strop.engine.attention import attend
+from strop.engine.attention import Attention
 from strop.engine.batch import StepBatch
-from strop.engine.kv_cache import KVCache
 from strop.errors import EngineError
 
 ATTENTION_NAME = "strop_engine"
@@ -30,7 +29,7 @@ class Forward(Protocol):
         """Copy checked weights, named as in the model's `state_dict`, into the sampling precision."""
         ...
 
-    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+    def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         """Compute the batch's tokens, write their KV, give float32 logits (M, V) of `logit_rows_M`."""
         ...
 
@@ -40,7 +39,7 @@ class _Running:
     """The pass that the calling thread is in; the model's code does not hand it to its attention."""
 
     batch: StepBatch
-    cache: KVCache
+    attention: Attention
     num_calls: int = 0
 
 
@@ -59,10 +58,12 @@ def cached_attention(
     scaling: float | None = None,
     **arguments: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in the form transformers calls it: one row of all tokens of the step, whatever their sequences.
+    """Attention in the form transformers calls it: one row of all tokens of the step, whatever their
+    sequences.
 
     Shapes:
-        query (1, heads, N, head_dim), key and value (1, kv_heads, N, head_dim); gives (1, N, heads, head_dim).
+        query (1, heads, N, head_dim), key and value (1, kv_heads, N, head_dim); gives (1, N, heads,
+        head_dim).
     """
     del attention_mask
     running: _Running = _local.running
@@ -71,7 +72,7 @@ def cached_attention(
         raise EngineError(
             f"{type(module).__name__} attends with {odd[0]!r}, which the engine does not compute"
         )
-    cache, layer = running.cache, module.layer_idx
+    cache, layer = running.attention.cache, module.layer_idx
     num_tokens, head_dim = query.shape[2:]
     if not isinstance(layer, int) or key.shape[1::2] != (cache.shape.num_kv_heads, cache.shape.head_dim):
         raise EngineError(
@@ -82,10 +83,10 @@ def cached_attention(
             f"{type(module).__name__} has values of another width ({value.shape[-1]}) than keys ({head_dim})"
         )
     new_NRD = torch.cat([key[0], value[0]]).transpose(0, 1)
-    cache.flat_layers[layer].index_put_((running.batch.cache_rows_NR,), new_NRD)
     running.num_calls += 1
     q_NHD = query[0].transpose(0, 1).contiguous()
-    out_NE = attend(cache, running.batch, layer, q_NHD, head_dim**-0.5 if scaling is None else scaling)
+    scale = head_dim**-0.5 if scaling is None else scaling
+    out_NE = running.attention(running.batch, layer, q_NHD, new_NRD, scale)
     return out_NE.view(1, num_tokens, -1, head_dim), None
 
 
@@ -108,30 +109,31 @@ class HubForward:
                 f"{type(model).__name__} does not let its attention be replaced",
                 fix="take a model whose transformers class supports the attention interface",
             )
-        self._model = copy.deepcopy(model).to(device=device, dtype=dtype).eval().requires_grad_(False)
+        self._model = copy.deepcopy(model).eval().requires_grad_(False)
+        nn.Module.to(self._model, device, dtype)
         self._model.set_attn_implementation(ATTENTION_NAME)
         self._vocab = vocab
-        self._keeps_rows = "logits_to_keep" in inspect.signature(self._model.forward).parameters
+        self._keeps_rows = "logits_to_keep" in inspect.signature(type(self._model).forward).parameters
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         own = self._model.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
 
-    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+    def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         rows = batch.logit_rows_M
         kept = {"logits_to_keep": rows} if self._keeps_rows and rows is not None else {}
-        _local.running = running = _Running(batch=batch, cache=cache)
+        _local.running = running = _Running(batch=batch, attention=attention)
         try:
             out = self._model(
                 input_ids=batch.ids_N[None], position_ids=batch.positions_N[None], use_cache=False, **kept
             )
         finally:
             _local.running = None
-        if running.num_calls != cache.shape.num_layers:
+        if running.num_calls != attention.cache.shape.num_layers:
             raise EngineError(
-                f"{type(self._model).__name__} attended in {running.num_calls} of {cache.shape.num_layers} "
-                "layers; the others keep a state that the engine does not know"
+                f"{type(self._model).__name__} attended {running.num_calls} times in "
+                f"{attention.cache.shape.num_layers} layers; the others keep a state unknown to the engine"
             )
         logits_MV = out.logits[0]
         if rows is not None and not kept:

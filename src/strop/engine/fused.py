@@ -1,8 +1,9 @@
 """The Llama family (Llama, Mistral, Qwen2, Qwen3) with as few operations a layer as plain torch allows.
 
-Query, key and value weights are one matrix, gate and up another; residuals are added by the multiplication before
-them. Rows of query and key weights are reordered so that the two numbers a position rotates lie side by side: the
-rotation is then one complex multiplication in place, and scores, being sums over all of them, do not change.
+Query, key and value weights are one matrix, gate and up another; residuals are added by the multiplication
+before them. Rows of query and key weights are reordered so that the two numbers a position rotates lie side
+by side: the rotation is then one complex multiplication in place, and scores, being sums over all of them,
+do not change.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from strop.engine.attention import attend
+from strop.engine.attention import Attention
 from strop.engine.batch import StepBatch
-from strop.engine.kv_cache import KVCache
 from strop.engine.linear import Linear, make_linear, packing_works
 from strop.engine.support import kv_shape
 from strop.engine.weights import to_sampling
@@ -80,14 +80,14 @@ class FusedLlama:
         self._head = make_linear(self._own(head_VE), None, packed=self._packed)
         self._layers = layers
 
-    def logits(self, batch: StepBatch, cache: KVCache) -> Tensor:
+    def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         if self._head is None:
             raise EngineError("the engine has no weights yet", fix="call load_weights first")
         x_NE = F.embedding(batch.ids_N, self._embedding_VE)
         rotation_N1D = self._rotation_L1D[batch.positions_N]
         for index, layer in enumerate(self._layers):
             normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_in_E, self._eps)
-            attended_NE = self._attention(index, layer, normed_NE, rotation_N1D, batch, cache)
+            attended_NE = self._attend(index, layer, normed_NE, rotation_N1D, batch, attention)
             x_NE = layer.out.plus(attended_NE, x_NE)
             normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_mlp_E, self._eps)
             gate_NF, up_NF = layer.gate_up(normed_NE).chunk(2, dim=-1)
@@ -96,14 +96,14 @@ class FusedLlama:
             x_NE = x_NE[batch.logit_rows_M]
         return self._head(F.rms_norm(x_NE, x_NE.shape[1:], self._norm_E, self._eps)).float()
 
-    def _attention(
+    def _attend(
         self,
         index: int,
         layer: _Layer,
         normed_NE: Tensor,
         rotation_N1D: Tensor,
         batch: StepBatch,
-        cache: KVCache,
+        attention: Attention,
     ) -> Tensor:
         heads, kv_heads, head_dim = self._num_heads, self._kv_heads, self._head_dim
         qkv_NHD = layer.qkv(normed_NE).view(-1, heads + 2 * kv_heads, head_dim)
@@ -112,8 +112,7 @@ class FusedLlama:
             q_NHD.copy_(F.rms_norm(q_NHD, (head_dim,), layer.q_norm_D, self._eps))
             k_NHD.copy_(F.rms_norm(k_NHD, (head_dim,), layer.k_norm_D, self._eps))
         _rotate(qkv_NHD[:, : heads + kv_heads], rotation_N1D)
-        cache.flat_layers[index].index_put_((batch.cache_rows_NR,), qkv_NHD[:, heads:])
-        return attend(cache, batch, index, qkv_NHD[:, :heads], head_dim**-0.5)
+        return attention(batch, index, qkv_NHD[:, :heads], qkv_NHD[:, heads:], head_dim**-0.5)
 
     def _load_layer(self, weights: Mapping[str, Tensor], prefix: str) -> _Layer:
         def own(name: str) -> Tensor | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 
-from strop.engine.text import Decode, TextStream
+from strop.engine.text import TextStream
 from strop.errors import EngineError
 from strop.schema.sampling import Completion, CompletionChunk
 
@@ -20,8 +20,8 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 class Generation:
     """Satisfies `strop.gateway.sampler.Generation`."""
 
-    def __init__(self, decode: Decode, *, stop: Sequence[str], silent_ids: Collection[int]) -> None:
-        self._stream = TextStream(decode, stop=stop, silent_ids=silent_ids)
+    def __init__(self, stream: TextStream) -> None:
+        self._stream = stream
         self._lock = threading.Lock()
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
@@ -82,7 +82,7 @@ class Generation:
         return self._finished()
 
     def abort(self) -> None:
-        """Leave the batch at the next step; what was sampled until then is the result. Harmless when finished."""
+        """Leave the batch at the next step; the result is what was sampled. Harmless when finished."""
         self.aborted = True
 
     def push(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Waiter]:

@@ -1,4 +1,5 @@
-"""Keys and values of every slot, and which tokens they belong to: one tensor, bounded, with reuse of prefixes.
+"""Keys and values of every slot, and which tokens they belong to: one tensor, bounded, with reuse of
+prefixes.
 
 A slot holds one sequence of at most `max_length` tokens. Sequences that run lie in the first slots, so that
 attention of a batch reads a view; slots of sequences that ended keep their KV until room is needed. All
@@ -34,7 +35,8 @@ class KVCache:
 
     Shapes:
         data: (layers, 2, slots, kv_heads, max_length, head_dim), keys then values.
-        tokens_SL, logprobs_SL, versions_SL: (slots, max_length). logprobs and versions are set for sampled tokens.
+        tokens_SL, logprobs_SL, versions_SL: (slots, max_length). logprobs and versions are set for sampled
+        tokens.
         num_tokens_S: tokens known; num_cached_S: tokens whose KV is in `data`, from the first on.
     """
 
@@ -42,7 +44,8 @@ class KVCache:
         self.shape = shape
         self.num_slots = num_slots
         self.max_length = max_length
-        # Zeros, because masked positions are multiplied by 0 and not skipped; the pages are committed when touched.
+        # Zeros, because masked positions are multiplied by 0 and not skipped; the pages are committed when
+        # touched.
         self.data = torch.zeros(
             (shape.num_layers, 2, num_slots, shape.num_kv_heads, max_length, shape.head_dim),
             dtype=shape.dtype,
@@ -68,7 +71,7 @@ class KVCache:
     def common_prefix(
         self, token_ids: npt.NDArray[np.int64], known_S: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """How many first tokens each slot shares with `token_ids`, of the `known_S` first ones it holds: (slots,)."""
+        """How many first tokens each slot shares with `token_ids`, of its `known_S` first ones."""
         length = len(token_ids)
         same_SL = self.tokens_SL[:, :length] == token_ids
         same_S = np.where(same_SL.all(axis=1), length, same_SL.argmin(axis=1))

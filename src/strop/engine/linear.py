@@ -1,7 +1,8 @@
 """Weight matrix -> a multiplication that is fast for few rows: packed once into oneDNN's blocked layout.
 
-Packing is worth 1.1 to 2 times (most for the head and for few rows) on the processors measured. It uses private
-operators of torch; where they are missing, or refuse the dtype, plain multiplication takes their place.
+Packing is worth 1.1 to 2 times (most for the head and for few rows) on the processors measured. It uses
+private operators of torch; where they are missing, or refuse the dtype, plain multiplication takes their
+place.
 """
 
 from __future__ import annotations

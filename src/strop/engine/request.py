@@ -12,15 +12,22 @@ from strop.engine.text import TextStream
 from strop.schema.sampling import SamplingParams
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Stops:
     """What ends a sequence besides the model's own end tokens.
 
-    A stop string that is a special token never shows in the text, so its id is watched instead.
+    `token_ids` are stop strings that are special tokens. `silent_ids` are all tokens that end a sequence
+    and are no text. `text` looks for the other `strings`; None without any.
     """
 
-    text: TextStream | None
+    strings: tuple[str, ...]
     token_ids: frozenset[int]
+    silent_ids: frozenset[int]
+    text: TextStream | None
+
+    @property
+    def watching(self) -> bool:
+        return self.text is not None or bool(self.token_ids)
 
     def reached(self, token_id: int) -> bool:
         if token_id in self.token_ids:
@@ -33,12 +40,12 @@ class Stops:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens handed to a stream."""
+    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed."""
 
     prompt: npt.NDArray[np.int64]
     params: SamplingParams
     seed: int
     limit: int
-    stops: Stops | None
+    stops: Stops
     generation: Generation
     num_pushed: int = 0

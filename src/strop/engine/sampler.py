@@ -55,14 +55,17 @@ def sample(logits_MV: Tensor, draws: Draws) -> tuple[npt.NDArray[np.int64], npt.
     """Sample one token a row.
 
     Temperature first, then top-k, then top-p of what top-k left; exactly k tokens stay, ties in the order of
-    `torch.topk`. A random row takes the first token at which the cumulated probability passes its uniform number.
+    `torch.topk`. A random row takes the first token at which the cumulated probability passes its uniform
+    number.
 
     Shapes:
         logits_MV: (M, V) float32; may be overwritten.
     Units:
-        logprobs in nats, of the distribution sampled from. A greedy row has no randomness: its logprob is that of
-        the unchanged distribution (temperature 1). A row of logits that are not finite gives NaN.
+        logprobs in nats, of the distribution sampled from. A greedy row has no randomness: its logprob is
+        that of the unchanged distribution (temperature 1). A row of logits that are not finite gives NaN.
     """
+    if logits_MV.shape[0] == 0:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
     greedy_M = draws.temperature_M == 0.0
     tempered_M = ~greedy_M & (draws.temperature_M != 1.0)
     if tempered_M.any():

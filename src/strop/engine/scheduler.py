@@ -1,14 +1,15 @@
 """Requests -> which tokens the next forward pass computes; sampled tokens -> finished sequences.
 
-Sequences that run hold the first slots of the cache, without gaps. Each step computes, for every one, the tokens
-that it has and the cache has not: one while it samples, many while its prompt is new or the weights have changed.
-Called by the engine's thread alone.
+Sequences that run hold the first slots of the cache, without gaps. Each step computes, for every one, the
+tokens
+that it has and the cache has not: one while it samples, many while its prompt is new or the weights have
+changed. Called by the engine's thread alone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from strop.engine.sampler import Draws, uniforms
 from strop.schema.sampling import FinishReason
 
 MAX_STEP_TOKENS = 1024
-"""Prompt tokens of one pass: enough for the full matrix rate, few enough that running sequences do not wait."""
+"""Prompt tokens of one pass: enough for the full matrix rate, few enough that others go on."""
 
 WORTH_WAITING = 16
 """Tokens that must be saved for a request to wait until another one's prompt is in the cache."""
@@ -48,7 +49,7 @@ class Counts:
 class Scheduler:
     """First come, first served; except that a request waits for a prompt it shares to be computed once."""
 
-    def __init__(self, cache: KVCache, *, max_sequences: int, eos_ids: Sequence[int]) -> None:
+    def __init__(self, cache: KVCache, *, max_sequences: int, eos_ids: Collection[int]) -> None:
         self._cache = cache
         self._capacity = min(max_sequences, cache.num_slots)
         self._eos_ids = np.array(sorted(eos_ids), dtype=np.int64)
@@ -59,6 +60,10 @@ class Scheduler:
         self._clock = 0
         self._members_changed = True
         self.counts = Counts()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running or self._waiting)
 
     @property
     def num_waiting(self) -> int:
@@ -142,7 +147,7 @@ class Scheduler:
         stopped_M = np.isin(ids_M, self._eos_ids)
         for m, slot in enumerate(rows):
             stops = self._running[slot].stops
-            if stops is not None and not stopped_M[m]:
+            if stops.watching and not stopped_M[m]:
                 stopped_M[m] = stops.reached(int(ids_M[m]))
         full_M = cache.num_tokens_S[rows] >= self._limit_S[rows]
         finished: list[Finished] = []

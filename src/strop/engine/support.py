@@ -1,7 +1,7 @@
 """Model configuration -> what the engine must know of it, or the reason why the model cannot be sampled here.
 
-The engine keeps the keys and values of every token and lets each token attend to all before it; a model that does
-something else is refused before any work.
+The engine keeps the keys and values of every token and lets each token attend to all before it; a model
+that does something else is refused before any work.
 """
 
 from __future__ import annotations

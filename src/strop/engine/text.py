@@ -1,6 +1,7 @@
 """Token ids, one after another -> text that is certain: whole characters, and no start of a stop string.
 
-Used by the engine to find stop strings and by a generation to stream. One object a sequence; not shared by threads.
+Used by the engine to find stop strings and by a generation to stream. One object a sequence; not shared by
+threads.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ UNFINISHED = "\ufffd"
 class TextStream:
     """Text of a growing sequence.
 
-    `silent_ids` are end tokens, which are never text. `text` is what has been decoded so far, cut before a stop
-    string; `certain` is how much of it may be shown.
+    `silent_ids` are end tokens, which are never text. `text` is what has been decoded so far, cut before a
+    stop string; `certain` is how much of it may be shown.
     """
 
     def __init__(self, decode: Decode, *, stop: Sequence[str] = (), silent_ids: Collection[int] = ()) -> None:
@@ -48,8 +49,8 @@ class TextStream:
         return self._show(len(self.text))
 
     def _extend(self, *, final: bool) -> None:
-        # Decoding from a little before the new tokens gives what they add in that context: some decoders treat
-        # the first token apart (a leading space), and a character may be spread over several tokens.
+        # Decoding from a little before the new tokens gives what they add in that context: some decoders
+        # treat the first token apart (a leading space), and a character may be spread over several tokens.
         known = self._decode(self._ids[self._context : self._read])
         whole = self._decode(self._ids[self._context :])
         if len(whole) <= len(known) or (whole.endswith(UNFINISHED) and not final):
