@@ -18,7 +18,10 @@ class Exact(AbstractRewardProcessor):
 
 @pytest.fixture(autouse=True)
 def _restored_imports(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    # The example's package `functions`, importable in the other tests, would win over a folder of that name.
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if not Path(path, "functions").is_dir()])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "functions"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
     yield
