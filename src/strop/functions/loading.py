@@ -104,7 +104,7 @@ def _import(place: _Place) -> ModuleType:
             what = f"no module {place.module!r}, neither in {str(place.root)!r} nor installed"
             raise place.refuse(what, _near_files(place, expected)) from error
         raise _import_failure(place, error, _missing_module(place, error.name)) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         raise _import_failure(place, error) from error
 
 

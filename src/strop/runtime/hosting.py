@@ -119,7 +119,9 @@ class Host:
     async def _process(self, payload: FunctionInput) -> object:
         try:
             return await self._processor.process(payload)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a rollout: user code may raise anything
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a rollout: user code may raise anything
             return self._raised(error)
 
     def _process_in_thread(self, payload: FunctionInput, loop: asyncio.AbstractEventLoop) -> object:
@@ -200,7 +202,7 @@ async def open_host(spec: WorkerSpec) -> Host:
         done = processor.setup()
         if inspect.isawaitable(done):
             await done
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = user_traceback(error, spec.root)
         raise FunctionError(f"function {spec.name!r}: {step} {spec.classpath!r} failed\n{text}") from error
     return Host(spec, processor)

@@ -147,9 +147,13 @@ def test_a_missing_package_is_named(tmp_path: Path) -> None:
     assert error.fix == "install the package that has 'surely_not_installed' beside Strop"
 
 
-def test_a_module_that_exits_on_import_is_an_error_and_no_exit(tmp_path: Path) -> None:
-    write(tmp_path, "leaves.py", "import sys\nsys.exit(2)\n")
-    assert "SystemExit: 2" in str(refusal("leaves.py:Exact", tmp_path))
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("raise SystemExit(2)", "SystemExit: 2"), ("raise KeyboardInterrupt", "KeyboardInterrupt")],
+)
+def test_a_module_that_exits_on_import_is_an_error_and_no_exit(tmp_path: Path, line: str, told: str) -> None:
+    write(tmp_path, "leaves.py", f"{line}\n")
+    assert told in str(refusal("leaves.py:Exact", tmp_path))
 
 
 def test_a_missing_root_is_named(tmp_path: Path) -> None:

@@ -134,7 +134,14 @@ class RaisesAsync(Raises):
         raise self.error
 
 
-@pytest.mark.parametrize("error", [ValueError("no digits"), SystemExit(3), KeyError("answer")])
+class Abort(BaseException):
+    """As some libraries have it, to pass by `except Exception`."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("no digits"), KeyError("answer"), SystemExit(3), KeyboardInterrupt("by hand"), Abort("now")],
+)
 @pytest.mark.parametrize("kind", [Raises, RaisesAsync])
 async def test_an_exception_is_a_failure_with_its_text(
     host_of: HostOf, kind: type[Raises], error: BaseException, capsys: pytest.CaptureFixture[str]
