@@ -95,7 +95,6 @@ def job_folder(tmp_path: Path) -> Path:
     return folder
 
 
-
 @pytest.fixture
 def strop(tmp_path: Path) -> Strop:
     """Run the command line as a user would, in a home of its own."""

@@ -34,7 +34,7 @@ def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_r
     assert before < 0.2
     assert after > 0.6
     assert told["status"] == "SUCCEEDED"
-    assert told["tokens_sampled"] == told["tokens_trained"] > 0
+    assert told["tokens_sampled"] > told["tokens_trained"] > 0
 
     model = AutoModelForCausalLM.from_pretrained(told["checkpoint"])
     tokenizer = AutoTokenizer.from_pretrained(told["checkpoint"])
@@ -62,15 +62,15 @@ def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_r
         assert {value for _, value in ratio} == {0.0}
         gap = step_metrics(session, job_id, ["mismatch/logprob_diff_max"])["mismatch/logprob_diff_max"]
         assert max(value for _, value in gap if not math.isnan(value)) < 1e-3
-        assert [checkpoint.step for checkpoint in list_checkpoints(session, job_id).items] == [12]
+        assert [checkpoint.step for checkpoint in list_checkpoints(session, job_id)] == [12]
         stored = list_trajectories(session, job_id, step=1, split="train").items
         assert len(stored) == 32
-        turns = get_trajectory(session, job_id, stored[0].rollout_id).turns
+        turns = get_trajectory(session, job_id, stored[0].trajectory.rollout_id).trajectory.turns
         assert len(turns) == 2
         first, second = turns
         grown = first.prompt_ids + first.completion_ids
         assert second.prompt_ids[: len(grown)] == grown
-        assert any("rollout done" in line.text for line in log_tail(session, job_id))
+        assert any("rollout done" in line.text for line in log_tail(session, job_id).items)
     database.close()
 
 

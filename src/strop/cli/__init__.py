@@ -6,6 +6,7 @@ comes at once. Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 13
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import typer
@@ -15,7 +16,7 @@ from strop.cli.chat import chat
 from strop.cli.demo import demo
 from strop.cli.functions import app as functions
 from strop.cli.models import app as models
-from strop.cli.run import run
+from strop.cli.run import EXIT_CANCELED, run
 from strop.cli.text import t
 from strop.errors import ConfigError, DataError, StropError
 
@@ -58,5 +59,13 @@ def main() -> None:
     except StropError as error:
         print(f"{t('error', '错误')}: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError | DataError) else 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "transformers", "safetensors"):
+            raise
+        print(
+            f"{t('error', '错误')}: {error.name} is not installed\n  fix: pip install 'strop[train]'",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(EXIT_CANCELED)

@@ -56,6 +56,9 @@ def chat(
     from strop.engine import Engine, EngineConfig
     from strop.policy import models
 
+    if as_json and not message:
+        raise typer.BadParameter(t("--json needs --message", "--json 需要与 --message 同用"))
+
     model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(text, err=True))
     config = EngineConfig(max_length=max_length, max_sequences=1)
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)

@@ -72,6 +72,7 @@ def demo(
         "questions": answers,
     }
     path = out / "summary.json"
+    out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     say_what_next(console, path, result)
     if result.status.value == "CANCELED":
@@ -120,7 +121,7 @@ async def ask_held_out(session: Session) -> list[tuple[str, Trajectory]]:
 
 def show(console: Console, question: str, trajectory: Trajectory) -> None:
     """The question and every message that came after it."""
-    console.print(f"\n  [bold]{t('question', '问题')}[/]    {question}", highlight=False)
+    console.print(f"\n  {t('question', '问题'):<10}  {question}", markup=False, highlight=False)
     spoken = trajectory.messages
     start = next(
         (i for i, message in enumerate(spoken) if message.get("content") == question), len(spoken) - 1
@@ -133,18 +134,17 @@ def show(console: Console, question: str, trajectory: Trajectory) -> None:
 
 
 def say_what_next(console: Console, path: Path, result: RunResult) -> None:
-    chat = f"strop chat {result.checkpoint}" if result.checkpoint else ""
+    chat = f"  .venv/bin/strop chat {result.checkpoint}\n" if result.checkpoint else ""
     console.print(
         t(
-            f"\nSummary: {path}\nWhat next:\n"
-            f"  .venv/bin/{chat}\n"
+            f"\nSummary: {path}\nWhat next:\n{chat}"
             "  open examples/calculator/functions/reward.py, write a reward of your own, then\n"
             "  .venv/bin/strop run examples/calculator/job.yaml",
-            f"\n摘要：{path}\n接下来：\n"
-            f"  .venv/bin/{chat}\n"
+            f"\n摘要：{path}\n接下来：\n{chat}"
             "  打开 examples/calculator/functions/reward.py，写一个你自己的奖励，然后\n"
             "  .venv/bin/strop run examples/calculator/job.yaml",
         ),
         highlight=False,
         soft_wrap=True,
+        markup=False,
     )

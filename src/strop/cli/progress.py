@@ -61,7 +61,7 @@ class LiveProgress:
 
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
-        self._console.print(text, style="dim", highlight=False)
+        self._console.print(text, style="dim", highlight=False, markup=False)
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         pass  # the end of a run is told by whoever started it
@@ -121,13 +121,18 @@ class LiveProgress:
         self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
     ) -> None:
         self._console.print(
-            t(f"checkpoint of step {step}: {folder}", f"第 {step} 步的检查点：{folder}"), highlight=False
+            t(f"checkpoint of step {step}: {folder}", f"第 {step} 步的检查点：{folder}"),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
-        self._console.print(f"[yellow]{t('note', '提示')}[/]  {message}", highlight=False, soft_wrap=True)
+        self._console.print(
+            f"{t('note', '提示')}  {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
+        )
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if self._phase is not None:

@@ -85,8 +85,8 @@ def run(
 
 
 run.__doc__ = t(
-    "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one at once.",
-    "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次立即结束。",
+    "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
+    "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
 
 
@@ -129,11 +129,14 @@ def train_here(
     from strop.pipeline.loop import train
     from strop.pipeline.stop import StopFlag
 
+    # A resumed run keeps its shelf of checkpoints: RUN/checkpoints/step-000123.
+    folder = out or (resume.absolute().parents[1] if resume is not None else None)
+
     async def work() -> tuple[RunResult, Session]:
         stop = StopFlag()
         live = LiveProgress(console)
-        listen_to_interrupts(stop.set, console)
-        async with open_session(config, out=out, watchers=[live], say=live.say) as session:
+        async with open_session(config, out=folder, watchers=[live], say=live.say) as session:
+            listen_to_interrupts(stop.set, console)
             live.total_steps = session.total_steps
             with live:
                 result = await train(
@@ -147,7 +150,7 @@ def train_here(
                     resume_from=resume,
                 )
             publish(session, result)
-            if then is not None:
+            if then is not None and result.status is JobStatus.SUCCEEDED:
                 await then(session, result)
         return result, session
 
@@ -168,7 +171,10 @@ def publish(session: Session, result: RunResult) -> None:
 
 
 def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
-    """The first Ctrl-C (or SIGTERM) asks the run to end in order, the second ends it at once."""
+    """The first Ctrl-C (or SIGTERM) asks the run to end in order, the second cancels what it is doing.
+
+    An optimizer update works in a thread and cannot be cut; it is waited for.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     asked = False
@@ -177,12 +183,13 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
         nonlocal asked
         if asked and task is not None:
             task.cancel()
+            return
         asked = True
         stop()
         console.print(
             t(
-                "ending after the current phase, with a checkpoint; once more to end now",
-                "当前阶段结束后保存检查点并退出；再按一次立即退出",
+                "ending after the current phase, with a checkpoint; once more to end without one",
+                "当前阶段结束后保存检查点并退出；再按一次则不保存",
             ),
             style="yellow",
         )
@@ -214,4 +221,4 @@ def report(console: Console, job_id: str, result: RunResult) -> None:
     """Tell a person how it ended and what to do next."""
     console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
     if result.checkpoint is not None:
-        console.print(f"strop chat {result.checkpoint}", highlight=False, soft_wrap=True)
+        console.print(f"strop chat {result.checkpoint}", highlight=False, soft_wrap=True, markup=False)

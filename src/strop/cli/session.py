@@ -5,6 +5,7 @@ The only place where policy, engine, gateway, workers, store and flow meet. Used
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 from strop.cli.broadcast import Broadcast
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
-from strop.errors import DataError, Problem, StropError
+from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.config import describe
 from strop.pipeline.dataset import Dataset, load_dataset
@@ -115,8 +116,11 @@ async def open_session(
             stack.callback(engine.close)
             await gateway.start()
             stack.push_async_callback(gateway.stop)
-        except StropError as error:
-            recorder.status(JobStatus.FAILED, error=str(error))
+        except asyncio.CancelledError:
+            recorder.status(JobStatus.CANCELED)
+            raise
+        except Exception as error:
+            recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)

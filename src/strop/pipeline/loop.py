@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from strop.errors import TrainingError
 from strop.observability.metrics import NameGate
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch
@@ -35,9 +36,12 @@ from strop.pipeline.save import Shelf, kept_in, save_is_due
 from strop.pipeline.stop import StopFlag, Stopped
 from strop.pipeline.stopwatch import Stopwatch
 from strop.pipeline.validation import mean_at_1, validate, validation_is_due
-from strop.schema.batch import Batch
+from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
 from strop.schema.job import JobStatus
+
+MAX_SKIPPED_STEPS = 3
+"""One gradient that is not finite can be an accident; three in a row are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class _Run:
         )
         self.policy_version = 0
         self.names = NameGate()
+        self.skipped_steps = 0
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
@@ -126,7 +131,7 @@ class _Run:
         if resume_from is not None:
             saved = await asyncio.to_thread(self.machines.checkpoints.load, resume_from)
             self.position = saved_position(saved, self.position)
-            self.shelf.kept = kept_in(saved)
+            self.shelf.take_over(kept_in(saved), resume_from)
             self.recorder.event(
                 "resumed", f"goes on after step {self.position.step}", step=self.position.step
             )
@@ -176,32 +181,51 @@ class _Run:
                 advantages = step_advantages("grpo", groups)
                 batch = build_batch(step, groups, advantages, mini_batch_size=hyper.mini_batch_size)
             updates: Mapping[str, float] = {}
-            if trains := self.teaches(batch, advantages):
+            if taught := self.taught_packs(batch):
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates = await asyncio.to_thread(machines.learner.update, batch)
                     self.recorder.progress(step, "update", 1, 1)
+                self.stop_if_nothing_finite(step, updates)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             else:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
                 self.recorder.event("step_without_gradient", text, step=step)
-        self.position = self.position.after_step(draw, groups, batch if trains else None)
-        packs = [pack for mini in batch.mini_batches for pack in mini.packs if trains]
+        self.position = self.position.after_step(draw, groups, taught)
         self.measured(
             step,
             **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
             **advantage_measures(advantages, groups),
             **batch_measures(batch),
             **timing_measures(
-                took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in packs)
+                took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in taught)
             ),
             **updates,
         )
 
-    def teaches(self, batch: Batch, advantages: Mapping[str, float]) -> bool:
-        """Whether an update would move the weights for a reason: an advantage, or the pull of the KL loss."""
-        return bool(batch.mini_batches) and (any(advantages.values()) or self.hyper.kl_loss_coef > 0)
+    def stop_if_nothing_finite(self, step: int, updates: Mapping[str, float]) -> None:
+        """A skipped update is told; several steps in a row without a finite gradient end the run.
+
+        Raises:
+            TrainingError: `MAX_SKIPPED_STEPS` in a row; the weights are those before the first of them.
+        """
+        skipped = updates.get("actor/skipped_updates", 0.0) > 0
+        self.skipped_steps = self.skipped_steps + 1 if skipped and not updates.get("actor/num_updates") else 0
+        if skipped:
+            text = "an update was skipped: its gradient is not finite"
+            self.recorder.event("update_skipped", text, step=step)
+        if self.skipped_steps >= MAX_SKIPPED_STEPS:
+            raise TrainingError(
+                f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
+                fix="lower learning_rate, or look for extreme rewards in the trajectories of these steps",
+            )
+
+    def taught_packs(self, batch: Batch) -> list[Pack]:
+        """The packs that the learner computes: those with an advantage, or all where the KL loss pulls."""
+        packs = [pack for mini in batch.mini_batches for pack in mini.packs]
+        pulled = self.hyper.kl_loss_coef > 0
+        return [pack for pack in packs if pulled or any(one.advantage for one in pack.sequences)]
 
     async def validate_if_due(self) -> None:
         at = self.position

@@ -7,22 +7,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strop.errors import CheckpointError
 from strop.pipeline.dataset import Dataset, Draw
-from strop.schema.batch import Batch
+from strop.schema.batch import Pack
 from strop.schema.config import HyperParameters
 from strop.schema.trajectory import Group
+
+MAY_CHANGE = {
+    "n_epochs",
+    "max_steps",
+    "eval_steps",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "max_attempts",
+    "max_failure_rate",
+}
+"""Hyper-parameters that say how long, how often and how patiently, not what is computed in a step.
+
+`n_epochs` and `max_steps` do move a linear or cosine schedule; a run is often prolonged on purpose.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """The last completed step and where its successor draws from.
 
-    `draws_from` identifies rows, batch size and seed: with others, "the next batch" would mean something
-    else. `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
+    `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
+    `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
     """
 
     draws_from: str
@@ -46,10 +62,10 @@ class Position:
     def validation(self) -> float | None:
         return dict(self.validations).get(self.step)
 
-    def after_step(self, draw: Draw, groups: tuple[Group, ...], batch: Batch | None) -> Position:
-        """The position once the step of `draw` is through; `batch` is None when nothing was trained."""
+    def after_step(self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack]) -> Position:
+        """The position once the step of `draw` is through; `taught` are the packs that carried a loss."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
-        trained = sum(mini.num_loss_tokens for mini in batch.mini_batches) if batch else 0
+        trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
         return replace(
             self,
             step=self.step + 1,
@@ -73,12 +89,17 @@ class Position:
 
 def start_position(training: Dataset, hyper: HyperParameters) -> Position:
     """Before the first step."""
-    named = [hyper.seed, hyper.batch_size, [sample.sample_id for sample in training.samples]]
-    return Position(draws_from=hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16])
+    fixed = hyper.model_dump(mode="json", exclude=MAY_CHANGE)
+    rows = [
+        (one.sample_id, one.messages, one.tools, one.ground_truth, one.rollout_extra)
+        for one in training.samples
+    ]
+    named = json.dumps([fixed, rows], sort_keys=True, default=str)
+    return Position(draws_from=hashlib.sha256(named.encode()).hexdigest()[:16])
 
 
 def saved_position(saved: dict[str, Any], start: Position) -> Position:
-    """Read a position back, if it belongs to the same rows, batch size and seed as `start`.
+    """Read a position back, if it belongs to the same rows and hyper-parameters as `start`.
 
     Raises:
         CheckpointError: it belongs to others.
@@ -94,7 +115,8 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
     )
     if position.draws_from != start.draws_from:
         raise CheckpointError(
-            "the checkpoint was made with other training rows, batch_size or seed; its run cannot go on",
-            fix="restore them, or start a new job with the checkpoint's folder as its model",
+            "the checkpoint was made with other training rows or hyper-parameters; its run cannot go on",
+            fix=f"restore them (free to change: {', '.join(sorted(MAY_CHANGE))}), or start a new job with "
+            "the checkpoint's folder as its model",
         )
     return position

@@ -70,10 +70,16 @@ class Shelf:
         self._writer = writer
         self._recorder = recorder
         self.kept = list(kept)
+        self._resumed_from: Path | None = None
 
     @property
     def newest(self) -> Path | None:
-        return self._folder / self.kept[-1].name if self.kept else None
+        return self._folder / self.kept[-1].name if self.kept else self._resumed_from
+
+    def take_over(self, kept: Sequence[Kept], resumed_from: Path) -> None:
+        """Go on with an earlier sitting's checkpoints, as far as they lie on this shelf."""
+        self.kept = [one for one in kept if (self._folder / one.name).is_dir()]
+        self._resumed_from = resumed_from
 
     def holds(self, step: int, validation: float | None, *, published: bool) -> bool:
         """Whether saving now would write what already lies there."""

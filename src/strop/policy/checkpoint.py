@@ -53,9 +53,10 @@ def write_checkpoint(
             either case `folder` is as it was before.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(leftover)
     part, replaced = (folder.parent / f".{folder.name}.{kind}" for kind in ("part", "replaced"))
+    _put_back(replaced, folder)
+    for leftover in (part, replaced):
+        shutil.rmtree(leftover, ignore_errors=True)
     part.mkdir()
     try:
         write(part)
@@ -68,11 +69,18 @@ def write_checkpoint(
             folder.rename(replaced)
         part.rename(folder)
     except BaseException:
+        _put_back(replaced, folder)
         shutil.rmtree(part, ignore_errors=True)
         raise
     _sync(folder.parent)
     shutil.rmtree(replaced, ignore_errors=True)
     return folder
+
+
+def _put_back(replaced: Path, folder: Path) -> None:
+    """Undo the first of the two renames, where the second never came."""
+    if replaced.exists() and not folder.exists():
+        replaced.rename(folder)
 
 
 def read_manifest(folder: Path) -> Manifest:

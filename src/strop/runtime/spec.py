@@ -58,12 +58,13 @@ class WorkerSpec:
 
 def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
     """The parent's environment without Strop's own settings (the database's address holds a password), and
-    `env`. One BLAS thread: workers share the machine with the engine and with each other.
+    `env`. One BLAS thread: workers share the machine with the engine and with each other. The allocator's
+    settings are the trainer's.
     """
     inherited = {
         key: value
         for key, value in os.environ.items()
-        if not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON
+        if (not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON) and key != "GLIBC_TUNABLES"
     }
     defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
     return {**inherited, **defaults, **spec.env}

@@ -18,6 +18,10 @@ class _Config(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), populate_by_name=True, frozen=True)
 
 
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
+"""What a published model may be called: it becomes a folder."""
+
+
 class Algorithm(StrEnum):
     GSPO = "gspo"
     GRPO = "grpo"
@@ -185,7 +189,7 @@ class JobConfig(_Config):
     model: Annotated[FoundationModel, Field()]
     mode: Literal["reinforcement"] = "reinforcement"
     workspace_dir: str = "."
-    tuned_model_name: str | None = Field(None, min_length=1, max_length=256)
+    tuned_model_name: str | None = Field(None, pattern=MODEL_NAME)
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = Field(min_length=1)
     training: Training = Training()

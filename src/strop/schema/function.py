@@ -11,7 +11,7 @@ import math
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
 
 
 class FunctionType(StrEnum):
@@ -40,12 +40,16 @@ FiniteFloat = Annotated[float, BeforeValidator(_finite)]
 """A float that is neither NaN nor infinite and was not made from a string or a bool."""
 
 
-def _int_to_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _code(value: object) -> object:
+    """Functions written for DashScope may set a number; codes name metrics, so they stay one short line."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return " ".join(text.split())[:64] or None if isinstance(text, str) else text
 
 
-ErrorCode = Annotated[str | None, BeforeValidator(_int_to_text)]
-"""Functions written for DashScope may set a number; it becomes text, as there."""
+ErrorCode = Annotated[str | None, BeforeValidator(_code)]
+
+MetricName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+"""One line of 1 to 128 characters."""
 
 
 class _Nested(BaseModel):
@@ -76,13 +80,13 @@ class ModelResource(_Nested):
 class AgentOutput(_Nested):
     messages: list[dict[str, Any]] | None = None
     rollout_extra: dict[str, Any] | None = None
-    rollout_metrics: dict[str, FiniteFloat] | None = Field(default_factory=dict)
+    rollout_metrics: dict[MetricName, FiniteFloat] | None = Field(default_factory=dict)
     reward_score: FiniteFloat | None = None
 
 
 class Reward(_Nested):
     reward_score: FiniteFloat
-    reward_metrics: dict[str, FiniteFloat] | None = None
+    reward_metrics: dict[MetricName, FiniteFloat] | None = None
 
 
 class GroupReward(_Nested):

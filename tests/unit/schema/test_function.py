@@ -74,6 +74,19 @@ def test_an_error_code_given_as_a_number_becomes_text_and_a_bool_is_refused() ->
         RolloutOutput.model_validate({"error_code": True})
 
 
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 129])
+def test_a_metrics_name_is_one_short_line(name: str) -> None:
+    with pytest.raises(ValidationError):
+        AgentOutput(rollout_metrics={name: 1.0})
+    with pytest.raises(ValidationError):
+        Reward(reward_score=1.0, reward_metrics={name: 1.0})
+
+
+def test_an_error_code_is_kept_to_one_short_line() -> None:
+    assert RolloutOutput(error_code="rate\nlimit " + "x" * 99).error_code == "rate limit " + "x" * 53
+    assert RolloutOutput(error_code=" ").error_code is None
+
+
 def test_a_metric_that_is_not_finite_is_refused_with_its_name() -> None:
     with pytest.raises(ValidationError) as caught:
         AgentOutput(rollout_metrics={"steps": math.nan})
