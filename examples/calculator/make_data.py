@@ -51,14 +51,6 @@ TRAINING_WORDS = {
         "{name} had {a} {thing} and used {b} of them. How many {thing} does {name} have left?",
         "A store had {a} {thing} and threw away {b}. How many {thing} are left?",
     ],
-    MULTIPLY: [
-        "There are {a} boxes with {b} {thing} in each. How many {thing} are there in total?",
-        "{name} buys {a} packs with {b} {thing} each. How many {thing} does {name} buy?",
-        "{a} children bring {b} {thing} each. How many {thing} do they bring in total?",
-        "{a} shelves hold {b} {thing} each. How many {thing} do they hold in total?",
-        "{name} fills {a} jars with {b} {thing} each. How many {thing} is that?",
-        "{a} tables have {b} {thing} on each of them. How many {thing} are there in total?",
-    ],
 }
 VALIDATION_WORDS = {
     ADD: [
@@ -69,12 +61,7 @@ VALIDATION_WORDS = {
     SUBTRACT: [
         "A library had {a} {thing} and lost {b} of them. How many {thing} are left?",
         "{name} carried {a} {thing} and dropped {b}. How many {thing} are left?",
-        "There were {a} {thing}, and {b} of them were broken. How many good {thing} are left?",
-    ],
-    MULTIPLY: [
-        "{a} trucks carry {b} {thing} each. How many {thing} do the trucks carry in total?",
-        "{name} packs {a} bags with {b} {thing} each. How many {thing} does {name} pack?",
-        "There are {a} rows with {b} {thing} in each row. How many {thing} are there?",
+        "A shop had {a} {thing} and lent out {b} of them. How many {thing} are left?",
     ],
 }
 TRAINING_NAMES = ["Ann", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry"]
@@ -117,7 +104,7 @@ def word_row(rng: random.Random, *, held_out: bool) -> dict[str, object]:
         if held_out
         else (TRAINING_WORDS, TRAINING_NAMES, TRAINING_THINGS)
     )
-    op = rng.choice([ADD, SUBTRACT, MULTIPLY])
+    op = rng.choice([ADD, SUBTRACT])
     a, b = numbers(rng, op, held_out=held_out)
     question = rng.choice(words[op]).format(a=a, b=b, name=rng.choice(names), thing=rng.choice(things))
     return row(question, COMPUTE[op](a, b), "word")

@@ -135,3 +135,27 @@ def test_ctrl_c_ends_a_run_with_a_checkpoint_and_the_run_goes_on_from_it(
     resumed = strop("run", job_folder / "job.yaml", "--resume", checkpoint, "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["steps"] == 12
+
+
+def test_resuming_a_finished_run_says_so_and_names_its_checkpoint(
+    job_folder: Path, strop: Strop, tmp_path: Path
+) -> None:
+    quick = ("run", job_folder / "job.yaml", "--steps", 1)
+    first = strop(*quick, "--out", tmp_path / "out", "--json")
+    assert first.returncode == 0, first.stderr
+    checkpoint = json.loads(first.stdout)["checkpoint"]
+    again = strop(*quick, "--resume", checkpoint, "--json")
+    assert again.returncode == 0, again.stderr
+    assert "already finished" in again.stderr
+    assert json.loads(again.stdout)["checkpoint"] == checkpoint
+
+
+def test_a_run_is_not_resumed_with_other_hyper_parameters(
+    job_folder: Path, strop: Strop, tmp_path: Path
+) -> None:
+    quick = ("run", job_folder / "job.yaml", "--steps", 1)
+    first = strop(*quick, "--out", tmp_path / "out", "--json")
+    checkpoint = json.loads(first.stdout)["checkpoint"]
+    other = strop(*quick, "--resume", checkpoint, "--set", "learning_rate=0.01")
+    assert other.returncode == 1
+    assert "other training rows or hyper-parameters" in other.stderr

@@ -1,6 +1,6 @@
-"""Name -> a tiny random model of that architecture over the tiny tokenizer, for parity with plain transformers.
+"""Name -> a tiny random model of that architecture over the tiny tokenizer, to compare with transformers.
 
-`from fakes.families import tiny_model`. Two layers of width 64, float32. Weights are large enough that answers vary.
+`from fakes.families import tiny_model`. Two layers of width 64, float32, with weights that make answers vary.
 """
 
 from __future__ import annotations
