@@ -61,7 +61,7 @@ VALIDATION_WORDS = {
     SUBTRACT: [
         "A library had {a} {thing} and lost {b} of them. How many {thing} are left?",
         "{name} carried {a} {thing} and dropped {b}. How many {thing} are left?",
-        "A shop had {a} {thing} and lent out {b} of them. How many {thing} are left?",
+        "A school had {a} {thing} and lent out {b} of them. How many {thing} are left?",
     ],
 }
 TRAINING_NAMES = ["Ann", "Ben", "Carla", "David", "Emma", "Felix", "Grace", "Henry"]
