@@ -8,6 +8,7 @@ bookkeeping of a slot (tokens, logprobs, versions, counts) lies in arrays beside
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,12 +45,10 @@ class KVCache:
         self.shape = shape
         self.num_slots = num_slots
         self.max_length = max_length
-        # Zeros, because masked positions are multiplied by 0 and not skipped; the pages are committed when
-        # touched.
-        self.data = torch.zeros(
+        self.data = _zeros(
             (shape.num_layers, 2, num_slots, shape.num_kv_heads, max_length, shape.head_dim),
-            dtype=shape.dtype,
-            device=device,
+            shape.dtype,
+            device,
         )
         self.flat_layers = [layer.view(-1, shape.head_dim) for layer in self.data]
         self.tokens_SL = np.zeros((num_slots, max_length), dtype=np.int64)
@@ -114,3 +113,14 @@ class KVCache:
         """Drop all KV and its numbers, after some that were not finite: 0 times NaN is NaN."""
         self.forget()
         self.data.zero_()
+
+
+def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros, because masked positions are multiplied by 0 and not skipped.
+
+    On a CPU numpy asks for zeroed pages, which take no memory until they are written; torch writes them all.
+    """
+    if device.type != "cpu":
+        return torch.zeros(sizes, dtype=dtype, device=device)
+    num_bytes = math.prod(sizes) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(sizes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -93,3 +95,19 @@ def test_a_few_long_sequences_attend_apart_when_that_is_cheaper():
 def test_a_pass_gives_every_running_sequence_its_token_and_prompts_the_rest():
     taken = _share(np.array([1, MAX_STEP_TOKENS - 4, 1, 10, 7]))
     assert taken.tolist() == [1, MAX_STEP_TOKENS - 4, 1, 4, 0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads Linux' process table")
+def test_memory_of_the_cache_is_taken_when_it_is_used():
+    def resident_bytes() -> int:
+        statm = Path("/proc/self/statm").read_text()
+        return int(statm.split()[1]) * 4096
+
+    before = resident_bytes()
+    big = KVShape(num_layers=8, num_kv_heads=4, head_dim=64, dtype=torch.bfloat16)
+    cache = KVCache(big, num_slots=32, max_length=4096, device=torch.device("cpu"))
+    assert cache.data.numel() * 2 == 32 * 4096 * big.bytes_per_token == 1_073_741_824
+    assert resident_bytes() - before < 100_000_000
+    cache.data[:, :, 0, :, :16] = 1.0
+    assert float(cache.data[7, 1, 0, 3, 15, 63]) == 1.0
+    assert float(cache.data[7, 1, 1, 3, 15, 63]) == 0.0
