@@ -7,7 +7,7 @@ reads the file and reports every problem with its line. Nothing here touches a d
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
@@ -50,34 +50,34 @@ class HyperParameters(_Config):
     """
 
     algorithm: Algorithm = Algorithm.GSPO
-    kl_loss_coef: float = Field(0.0, ge=0, le=10)
-    learning_rate: float = Field(1e-6, ge=0, le=1)
+    kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
+    learning_rate: float = Field(default=1e-6, ge=0, le=1)
     lr_scheduler_type: Scheduler = Scheduler.COSINE
-    lr_warmup_steps: int = Field(-1, ge=-1)
-    n_epochs: int = Field(1, ge=1, le=200)
-    batch_size: int = Field(8, ge=1, le=100_000)
-    n_rollouts: int = Field(8, ge=2, le=1024)
-    ppo_mini_batch_size: int | None = Field(None, ge=1, le=100_000)
-    max_length: int = Field(1024, ge=2, le=131_072)
-    max_prompt_length: int = Field(512, ge=1, le=131_072)
-    eval_steps: int = Field(10, ge=1, le=999_999)
-    save_steps: int = Field(100, ge=1, le=999_999)
+    lr_warmup_steps: int = Field(default=-1, ge=-1)
+    n_epochs: int = Field(default=1, ge=1, le=200)
+    batch_size: int = Field(default=8, ge=1, le=100_000)
+    n_rollouts: int = Field(default=8, ge=2, le=1024)
+    ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
+    max_length: int = Field(default=1024, ge=2, le=131_072)
+    max_prompt_length: int = Field(default=512, ge=1, le=131_072)
+    eval_steps: int = Field(default=10, ge=1, le=999_999)
+    save_steps: int = Field(default=100, ge=1, le=999_999)
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
-    save_total_limit: int = Field(2, ge=1, le=200)
+    save_total_limit: int = Field(default=2, ge=1, le=200)
 
-    seed: int = Field(42, ge=0, lt=2**63)
-    max_steps: int | None = Field(None, ge=1)
-    temperature: float = Field(1.0, gt=0, le=10)
-    max_tokens: int | None = Field(None, ge=1)
-    clip_ratio_low: float | None = Field(None, gt=0, lt=1)
-    clip_ratio_high: float | None = Field(None, gt=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    weight_decay: float = Field(0.0, ge=0, le=1)
+    seed: int = Field(default=42, ge=0, lt=2**63)
+    max_steps: int | None = Field(default=None, ge=1)
+    temperature: float = Field(default=1.0, gt=0, le=10)
+    max_tokens: int | None = Field(default=None, ge=1)
+    clip_ratio_low: float | None = Field(default=None, gt=0, lt=1)
+    clip_ratio_high: float | None = Field(default=None, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
-    max_attempts: int = Field(3, ge=1, le=100)
-    max_failure_rate: float = Field(0.5, gt=0, le=1)
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    max_failure_rate: float = Field(default=0.5, gt=0, le=1)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -131,7 +131,7 @@ class FunctionModel(_Config):
 class FunctionRuntime(_Config):
     """How a function runs. `concurrency`: calls in flight in its worker; `env`: extra environment, secret."""
 
-    concurrency: int = Field(64, ge=1, le=10_000)
+    concurrency: int = Field(default=64, ge=1, le=10_000)
     env: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -139,9 +139,9 @@ class FunctionConfig(_Config):
     """A rollout, reward or group-reward function. `timeout` in seconds a call; `weight` scales a reward."""
 
     type: FunctionType
-    name: str = Field("", max_length=256)
-    timeout: float = Field(600.0, gt=0)
-    weight: float = Field(1.0, ge=0)
+    name: str = Field(default="", max_length=256)
+    timeout: float = Field(default=600.0, gt=0)
+    weight: float = Field(default=1.0, ge=0)
     fcmodel: FunctionModel
     runtime: FunctionRuntime = FunctionRuntime()
 
@@ -163,7 +163,7 @@ class Resources(_Config):
 
     charge_type: str | None = None
     mtu_spec_code: str | None = None
-    mtu_capacity: int | None = Field(None, ge=1)
+    mtu_capacity: int | None = Field(default=None, ge=1)
 
 
 class Training(_Config):
@@ -176,20 +176,16 @@ class FoundationModel(_Config):
     name: str = Field(min_length=1)
 
 
-def _model_from_name(value: object) -> object:
-    return {"name": value} if isinstance(value, str) else value
-
-
 class JobConfig(_Config):
     """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`."""
 
     name: str = Field(
-        "strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
+        default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
     )
     model: Annotated[FoundationModel, Field()]
     mode: Literal["reinforcement"] = "reinforcement"
     workspace_dir: str = "."
-    tuned_model_name: str | None = Field(None, pattern=MODEL_NAME)
+    tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = Field(min_length=1)
     training: Training = Training()
@@ -197,9 +193,11 @@ class JobConfig(_Config):
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, data: Any) -> Any:
-        if isinstance(data, dict) and "model" in data:
-            return {**data, "model": _model_from_name(data["model"])}  # pyright: ignore[reportUnknownVariableType]
-        return data
+        if not isinstance(data, dict):
+            return data
+        values = cast("dict[str, Any]", data)
+        model = values.get("model")
+        return {**values, "model": {"name": model}} if isinstance(model, str) else values
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
