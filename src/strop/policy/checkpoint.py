@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from safetensors import SafetensorError
+
 from strop.errors import CheckpointError
 
 MANIFEST = "manifest.json"
@@ -49,9 +51,26 @@ def write_checkpoint(
     Side effects:
         Removes what an interrupted write of the same name left behind.
     Raises:
-        CheckpointError: the position is not JSON. Whatever `write` or the disk raises passes through. In
-            either case `folder` is as it was before.
+        CheckpointError: the position is not JSON, or the disk refused. Whatever else `write` raises passes
+            through. In every case `folder` is as it was before.
     """
+    try:
+        return _write_whole(folder, write, step=step, policy_version=policy_version, position=position or {})
+    except (OSError, SafetensorError) as error:  # safetensors has an exception of its own for a full disk
+        raise CheckpointError(
+            f"the checkpoint {str(folder)!r} cannot be written: {error}",
+            fix="free some disk space there, or name another folder",
+        ) from error
+
+
+def _write_whole(
+    folder: Path,
+    write: Callable[[Path], None],
+    *,
+    step: int,
+    policy_version: int,
+    position: dict[str, Any],
+) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     part, replaced = (folder.parent / f".{folder.name}.{kind}" for kind in ("part", "replaced"))
     _put_back(replaced, folder)
@@ -61,7 +80,7 @@ def write_checkpoint(
     try:
         write(part)
         manifest = Manifest(
-            step=step, policy_version=policy_version, position=position or {}, files=_describe_all(part)
+            step=step, policy_version=policy_version, position=position, files=_describe_all(part)
         )
         (part / MANIFEST).write_text(_as_json(manifest, folder))
         _sync_tree(part)

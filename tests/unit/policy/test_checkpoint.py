@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from strop.errors import CheckpointError
 from strop.policy.checkpoint import (
@@ -80,19 +81,30 @@ def test_the_latest_is_that_of_the_highest_step_and_not_of_the_last_name(tmp_pat
     assert latest_checkpoint(tmp_path / "nowhere") is None
 
 
-def test_a_failed_write_leaves_the_older_one_and_no_trace(tmp_path: Path):
+@pytest.mark.parametrize(
+    "refusal", [OSError(28, "No space left on device"), SafetensorError("I/O error: No space left on device")]
+)
+def test_a_failed_write_leaves_the_older_one_and_no_trace(refusal: Exception, tmp_path: Path):
     older = written(tmp_path, 1)
 
     def full_disk(folder: Path) -> None:
         fill(folder)
-        raise OSError(28, "No space left on device")
+        raise refusal
 
     for name in ("step-1", "step-2"):
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(CheckpointError, match=f"{name}' cannot be written: .*No space left"):
             write_checkpoint(tmp_path / name, full_disk, step=2, policy_version=4)
     assert latest_checkpoint(tmp_path) == older
     assert read_manifest(older).step == 1
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        CheckpointError, match=r"file/checkpoints/step-1' cannot be written: .*Not a directory"
+    ):
+        write_checkpoint(tmp_path / "file" / "checkpoints" / "step-1", fill, step=1, policy_version=0)
 
 
 def test_a_position_that_is_not_json_is_refused(tmp_path: Path):
