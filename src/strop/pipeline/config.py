@@ -7,6 +7,7 @@ Reads the YAML and counts the training rows; runs and imports nothing.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,8 +93,8 @@ def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, li
             text = f"{dotted(path)}: {message}"
             problems.append(Problem(place=file.place(path), message=text, fix=fix))
 
-    workspace = (file.path.resolve().parent / Path(config.workspace_dir).expanduser()).resolve()
-    if not workspace.is_dir():
+    workspace = _resolve(file.path.resolve().parent, config.workspace_dir)
+    if not os.path.isdir(workspace):
         missing(("workspace_dir",), f"no such folder: {workspace}", "it is relative to the job file")
         return config, problems
     datasets = [
@@ -101,7 +102,7 @@ def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, li
         for dataset in config.datasets
     ]
     for index, dataset in enumerate(datasets):
-        if not Path(dataset.file_name).is_file():
+        if not os.path.isfile(dataset.file_name):
             missing(
                 ("datasets", index, "file_name"), f"no such file: {dataset.file_name}", "write the rows there"
             )
@@ -117,14 +118,14 @@ def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, li
     ]
     for index, function in enumerate(functions):
         here: KeyPath = ("functions", index, "fcmodel")
-        if not Path(function.fcmodel.zipdir).is_dir():
+        if not os.path.isdir(function.fcmodel.zipdir):
             missing((*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}")
         elif complaint := _code_problem(function.fcmodel):
             missing((*here, "classpath"), *complaint)
     model = config.model
-    if (workspace / model.name).is_dir():
+    if os.path.isdir(workspace / model.name):
         model = model.model_copy(update={"name": str(_resolve(workspace, model.name))})
-    elif model.name.startswith((".", "/", "~")) and not Path(model.name).expanduser().is_dir():
+    elif model.name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(model.name)):
         missing(("model",), f"no such folder: {_resolve(workspace, model.name)}")
     resolved = {
         "workspace_dir": str(workspace),
@@ -136,7 +137,7 @@ def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, li
 
 
 def _resolve(workspace: Path, name: str) -> Path:
-    return (workspace / Path(name).expanduser()).resolve()
+    return (workspace / os.path.expanduser(name)).resolve()
 
 
 def _code_problem(code: FunctionModel) -> tuple[str, str | None] | None:
@@ -146,7 +147,7 @@ def _code_problem(code: FunctionModel) -> tuple[str, str | None] | None:
     if colon:
         if not file_part.endswith(".py") or not name.isidentifier():
             return f"{code.classpath!r} names no class", form
-        return None if (Path(code.zipdir) / file_part).is_file() else _no_file(code, file_part)
+        return None if os.path.isfile(Path(code.zipdir) / file_part) else _no_file(code, file_part)
     parts = code.classpath.split(".")
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         return f"{code.classpath!r} names no class", form
@@ -228,7 +229,7 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
 def _num_rows(config: JobConfig, checked: Checked) -> int | None:
     for index, dataset in enumerate(config.datasets):
         path = Path(dataset.file_name)
-        if dataset.type == "training" and checked.trusted(("datasets", index)) and path.is_file():
+        if dataset.type == "training" and checked.trusted(("datasets", index)) and os.path.isfile(path):
             return count_rows(path)
     return None
 

@@ -107,6 +107,8 @@ def read_job_file(path: Path) -> JobFile:
         root = _compose(text)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(path, error) from error
+    except RecursionError as error:
+        raise _refusal(path, f"{path}:1", "nested too deeply to be a job") from error
     except yaml.YAMLError as error:
         raise _refusal(path, f"{path}:1", f"not YAML: {error}") from error
     if root is None:
@@ -127,7 +129,7 @@ def read_scalar(text: str) -> object:
     """
     try:
         node = _compose(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         return text
     return _value(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(_TAG) else text
 
@@ -187,6 +189,10 @@ class _Reader:
         if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
             self.file.unread.add(path)
             self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
+            return None
+        if "\0" in node.value:  # no name of a file, a model or anything else holds one
+            self.file.unread.add(path)
+            self.complain(node, path, "holds a NUL character", "remove it")
             return None
         try:
             return _value(node)

@@ -172,11 +172,17 @@ BAD = [
     ("model: smollm2-135m\n", "", 1, "model", "missing", "add model: smollm2-135m"),
     ("model: smollm2-135m", "model: [a]", 2, "model", "expected keys and values, found a list", "smollm2"),
     ("model: smollm2-135m", "model: ./gone", 2, "model", "no such folder", None),
+    ("model: smollm2-135m", "model: ~nobody-here/m", 2, "model", "no such folder", None),
+    ("model: smollm2-135m", f"model: /{'m' * 300}", 2, "model", "no such folder", None),
+    ("model: smollm2-135m", 'model: "a\\0b"', 2, "model", "holds a NUL", "remove"),
     ("model: smollm2-135m", "model: {nam: x}", 2, "model.nam", "unknown key", "'name'"),
     ("  - type: training", "  - type: trainng", 4, "datasets[0].type", "found 'trainng'", "'training'?"),
     ("  - type: training", "  - type: validation", 3, "datasets", "exactly one of type training", None),
     ("  - type: validation", "  - type: training", 3, "datasets", "found 2", None),
     ("data/train.jsonl", "data/gone.jsonl", 5, "datasets[0].file_name", "no such file", None),
+    ("data/train.jsonl", "t" * 300, 5, "datasets[0].file_name", "no such file", None),
+    ("data/train.jsonl", "~nobody-here/t", 5, "datasets[0].file_name", "no such file", None),
+    ("data/train.jsonl", '"a\\0b"', 5, "datasets[0].file_name", "holds a NUL", "remove"),
     ("    file_name: data/train.jsonl\n", "", 4, "datasets[0].file_name", "missing", "add file_name"),
     ("    file_name: data/train.jsonl", "    file: a", 5, "datasets[0].file", "unknown key", "'file_name'"),
     ("  - type: rollout", "  - type: rolout", 9, "functions[0].type", "found 'rolout'", "'rollout'?"),
@@ -271,6 +277,11 @@ def test_a_file_that_is_not_there_or_not_utf8_is_refused(folder):
     (folder / "latin.yaml").write_bytes("model: a\nname: é\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=r"latin\.yaml:2: not UTF-8"):
         load_job(folder / "latin.yaml")
+
+
+def test_a_file_nested_beyond_reading_is_refused(folder):
+    with pytest.raises(ConfigError, match=r"job\.yaml:1: nested too deeply"):
+        load_job(write(folder, "model: " + "[" * 3000 + "]" * 3000))
 
 
 def test_all_problems_are_listed_at_once_in_the_order_of_the_file(folder):
