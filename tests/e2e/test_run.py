@@ -32,7 +32,7 @@ def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_r
     before, *_, after = [point["mean_at_1"] for point in told["validation"]]
     assert [point["step"] for point in told["validation"]] == [0, 6, 12]
     assert before < 0.2
-    assert after > 0.6
+    assert after - before > 0.25
     assert told["status"] == "SUCCEEDED"
     assert told["tokens_sampled"] > told["tokens_trained"] > 0
 
@@ -123,14 +123,16 @@ def test_ctrl_c_ends_a_run_with_a_checkpoint_and_the_run_goes_on_from_it(
         "--out",
         str(tmp_path / "out"),
     ]
-    running = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert running.stdout is not None
-    for line in running.stdout:
-        if line.startswith("step   2"):
-            running.send_signal(signal.SIGINT)
-            break
-    rest = running.stdout.read()
-    assert running.wait(timeout=120) == 130, rest
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as running:
+        assert running.stdout is not None
+        for line in running.stdout:
+            if line.startswith("step   2"):
+                running.send_signal(signal.SIGINT)
+                break
+        rest = running.stdout.read()
+    assert running.returncode == 130, rest
     (checkpoint,) = (tmp_path / "out" / "checkpoints").glob("step-*")
     resumed = strop("run", job_folder / "job.yaml", "--resume", checkpoint, "--json")
     assert resumed.returncode == 0, resumed.stderr
