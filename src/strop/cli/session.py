@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from strop.cli.broadcast import Broadcast
+from strop.cli.job_log import logging_to
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
@@ -103,6 +104,7 @@ async def open_session(
         with database.write() as session:
             create_job(session, new_job(config, job_id))
         recorder = stack.enter_context(StoreRecorder(database, job_id))
+        stack.enter_context(logging_to(recorder.log))
         folder = (out or home() / "jobs" / job_id).absolute()
 
         pool = WorkerPool(
