@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,15 +51,23 @@ class Contender:
             )
         self.facts = self._read()
 
-    def run(self, **request: Any) -> Answer:
-        """Do the work once and wait for it."""
+    def run(self, *, limit_s: float | None = None, **request: Any) -> Answer:
+        """Do the work once and wait for it, at most `limit_s`; past that the process is of no more use.
+
+        Raises:
+            TimeoutError: it took longer.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return self._read()
+        return self._read(limit_s)
 
-    def _read(self) -> Answer:
+    def _read(self, limit_s: float | None = None) -> Answer:
         assert self._process.stdout is not None
+        # Between answers nothing waits in the reader's buffer, so the pipe alone says whether a line comes.
+        if limit_s is not None and not select.select([self._process.stdout], [], [], limit_s)[0]:
+            self._process.kill()
+            raise TimeoutError(f"{self.label!r} took longer than {limit_s:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()

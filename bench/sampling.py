@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.contender import ROOT, Contender
 from bench.figures import alternate, round_ratios, spread, table, verdict
-from bench.workload import NEW_TOKENS, NUM_PROMPTS, NUM_ROLLOUTS, Work
+from bench.workload import NEW_TOKENS, NUM_PROMPTS, NUM_ROLLOUTS, PROBE_LIMIT_S, Work
 
 # Enough to rank settings by, on a machine where the wrong dtype is ten times slower, too.
 _PROBE_PROMPTS, _PROBE_TOKENS = 16, 16
@@ -67,6 +67,8 @@ def measure(work: Work, *, rounds: int, log_folder: Path) -> str:
         for peer in found:
             rates = tried[peer.name]
             best = max(rates, key=lambda label, rates=rates: rates[label])
+            if not rates[best]:
+                raise RuntimeError(f"no setting of {peer.name} ran: see what it printed, by --keep-output")
             settings = {**_labelled(peer)[best], **warm}
             contenders[peer.name] = stack.enter_context(
                 Contender(peer.module, settings, log_folder=log_folder, **peer.process)
@@ -88,15 +90,15 @@ def _labelled(peer: Peer) -> dict[str, dict[str, Any]]:
 
 
 def _rates(peer: Peer, work: Work, warm: dict[str, Any], log_folder: Path) -> dict[str, float]:
-    """Tokens/s of every setting on a small piece of work; 0 for one that does not run on this machine."""
+    """Tokens/s of every setting on a small piece of work; 0 for one that does not run here, or crawls."""
     prompts = work.prompt_ids[:_PROBE_PROMPTS]
     rates: dict[str, float] = {}
     for label, settings in _labelled(peer).items():
         try:
             with Contender(peer.module, {**settings, **warm}, log_folder=log_folder, **peer.process) as one:
-                answer = one.run(prompts=prompts, rollouts=1, new_tokens=_PROBE_TOKENS)
-        except RuntimeError as error:
-            print(f"{label} does not run here: {str(error).splitlines()[-1]}", flush=True)
+                answer = one.run(prompts=prompts, rollouts=1, new_tokens=_PROBE_TOKENS, limit_s=PROBE_LIMIT_S)
+        except (RuntimeError, TimeoutError) as error:
+            print(f"probe of {label}: {str(error).splitlines()[-1]}", flush=True)
             rates[label] = 0.0
             continue
         rates[label] = answer["tokens"] / answer["seconds"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -9,7 +10,7 @@ from typing import Any
 
 from bench.contender import Answer, Contender
 from bench.figures import GIB, alternate, round_ratios, spread, table, verdict
-from bench.workload import NEW_TOKENS, NUM_PROMPTS, NUM_ROLLOUTS, Work
+from bench.workload import NEW_TOKENS, NUM_PROMPTS, NUM_ROLLOUTS, PROBE_LIMIT_S, Work
 
 _PRECISIONS: dict[str, dict[str, Any]] = {
     "float32": {"weights": "float32", "autocast": False},
@@ -47,7 +48,10 @@ def measure(work: Work, *, rounds: int, log_folder: Path) -> str:
             return answer
 
         answers = alternate(list(contenders), run, rounds=rounds)
-    tried = ", ".join(f"{name} {value:.1f}" for name, value in seconds.items())
+    tried = ", ".join(
+        f"{name} {value:.1f}" if math.isfinite(value) else f"{name} over {PROBE_LIMIT_S:.0f}"
+        for name, value in seconds.items()
+    )
     return _section(answers, facts, tried)
 
 
@@ -71,7 +75,7 @@ def _trl(label: str, precision: str, *, checkpointing: bool) -> dict[str, Any]:
 
 
 def _probe_precisions(work: Work, log_folder: Path) -> dict[str, float]:
-    """Seconds of a small step in each precision."""
+    """Seconds of a small step in each precision; infinite where it crawls."""
     seconds: dict[str, float] = {}
     for name in _PRECISIONS:
         settings = {
@@ -79,7 +83,10 @@ def _probe_precisions(work: Work, log_folder: Path) -> dict[str, float]:
             **_trl(f"TRL {name} probe", name, checkpointing=False),
         }
         with Contender("trl_step", settings, log_folder=log_folder) as one:
-            seconds[name] = one.run()["seconds"]
+            try:
+                seconds[name] = one.run(limit_s=PROBE_LIMIT_S)["seconds"]
+            except TimeoutError:
+                seconds[name] = math.inf
         print(f"probe of TRL {name}: {seconds[name]:.1f} s", flush=True)
     return seconds
 

@@ -12,6 +12,8 @@ NUM_PROMPTS = 8
 NUM_ROLLOUTS = 8
 LEARNING_RATE = 1e-6
 MAX_GRAD_NORM = 1.0
+PROBE_LIMIT_S = 60.0
+"""A setting that needs longer for a small piece of the work is none to compare with."""
 
 _NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana")
 _THINGS = ("apples", "books", "coins", "stamps", "shells", "pens", "cards", "marbles")
