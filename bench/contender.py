@@ -19,6 +19,12 @@ from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 Answer = dict[str, Any]
+# Strop's trainer starts itself with huge pages; its peers get them as well.
+_FOR_ALL = {
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 
 
 class Contender:
@@ -47,7 +53,7 @@ class Contender:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env={**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", **(env or {})},
+                env={**os.environ, **_FOR_ALL, **(env or {})},
             )
         self.facts = self._read()
 
