@@ -42,8 +42,8 @@ def chat(
     temperature: Annotated[float, typer.Option(min=0, max=10, help=t("0 is greedy.", "0 为贪心。"))] = 0.0,
     max_tokens: Annotated[int, typer.Option(min=1, help=t("Longest answer.", "回答的最大 token 数。"))] = 256,
     max_length: Annotated[
-        int, typer.Option(min=2, help=t("Longest conversation, tokens.", "对话的最大 token 数。"))
-    ] = 2048,
+        int | None, typer.Option(min=2, help=t("Longest conversation, tokens.", "对话的最大 token 数。"))
+    ] = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -60,7 +60,8 @@ def chat(
         raise typer.BadParameter(t("--json needs --message", "--json 需要与 --message 同用"))
 
     model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(text, err=True))
-    config = EngineConfig(max_length=max_length, max_sequences=1)
+    made_for = getattr(model.config, "max_position_embeddings", 2048)
+    config = EngineConfig(max_length=max_length or min(2048, made_for), max_sequences=1)
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     engine = Engine(model, tokenizer, config)
