@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from strop.cli.text import t
+from strop.pipeline.validation import MEAN_AT_1
 from strop.schema.job import JobStatus
 from strop.schema.trajectory import Group
 
 _REWARD = "critic/rewards/mean"
-_VALIDATION = "validation/data/reward/mean@1"
 _PHASES = {
     "rollout": ("sampling", "采样"),
     "reward": ("scoring", "打分"),
@@ -68,8 +68,8 @@ class LiveProgress:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """A step's own values, its validation and its saving come one by one."""
-        if _VALIDATION in values:
-            value = f"{values[_VALIDATION]:.2f}"
+        if MEAN_AT_1 in values:
+            value = f"{values[MEAN_AT_1]:.2f}"
             self._console.print(
                 t(f"before training        validation {value}", f"训练前          验证 {value}")
                 if step == 0
