@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
+from strop.pipeline.gae import gae as gae
 from strop.schema.trajectory import Group
 
 AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline"]

@@ -15,13 +15,13 @@ from strop.schema.trajectory import Group
 
 
 def build_batch(
-    step: int, groups: ListLike[Group], advantages: Mapping[str, float], *, mini_batch_size: int
+    step: int, groups: ListLike[Group], advantages: Mapping[str, float] | None, *, mini_batch_size: int
 ) -> Batch:
     """Cut a step's groups into mini-batches, in order, and pack what survived.
 
     A group with fewer than two survivors has no baseline and gives nothing. A group of equal rewards gives no
     policy gradient but stays, in the packs and in the normalisers: leaving it out would make the others weigh
-    more.
+    more. Without `advantages` no group needs a baseline: a critic or a teacher will judge each token.
 
     Shapes:
         advantages: one scalar a survivor, by rollout id.
@@ -93,8 +93,9 @@ def _shared_length(left: ListLike[int], right: ListLike[int]) -> int:
     return length
 
 
-def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float]) -> MiniBatch:
-    kept = [group for group in groups if len(group.survivors) >= 2]
+def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float] | None) -> MiniBatch:
+    needed = 1 if advantages is None else 2
+    kept = [group for group in groups if len(group.survivors) >= needed]
     packs = tuple(pack(_sequences(group, advantages)) for group in kept)
     return MiniBatch(
         packs=packs,
@@ -103,14 +104,16 @@ def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float]) -> Min
     )
 
 
-def _sequences(group: Group, advantages: Mapping[str, float]) -> list[Sequence]:
+def _sequences(group: Group, advantages: Mapping[str, float] | None) -> list[Sequence]:
     sequences: list[Sequence] = []
     for trajectory in group.survivors:
-        if trajectory.rollout_id not in advantages:
+        if advantages is not None and trajectory.rollout_id not in advantages:
             raise ValueError(f"group {group.group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
-        advantage = advantages[trajectory.rollout_id]
+        advantage = advantages[trajectory.rollout_id] if advantages is not None else 0.0
         made = sequences_of(trajectory, group_id=group.group_id)
-        sequences += [replace(sequence, advantage=advantage) for sequence in made]
+        sequences += [
+            replace(sequence, reward=trajectory.reward, advantage=advantage) for sequence in made
+        ]
     return sequences
 
 

@@ -19,6 +19,7 @@ from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
 from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
+from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     advantage_measures,
@@ -27,7 +28,7 @@ from strop.pipeline.measure import (
     timing_measures,
     validation_measures,
 )
-from strop.pipeline.ports import Machines
+from strop.pipeline.ports import Critic, Machines
 from strop.pipeline.position import saved_position, start_position
 from strop.pipeline.publish import publish
 from strop.pipeline.reward import reward, reward_plan
@@ -178,25 +179,29 @@ class _Run:
             stop_if_too_many_failed(groups, hyper.max_failure_rate, where=f"step {step}")
             with took("adv"):
                 # GSPO differs from GRPO in its ratio, not in its advantage.
-                advantages = step_advantages("grpo", groups)
+                advantages = step_advantages("grpo", groups) if machines.critic is None else None
                 batch = build_batch(step, groups, advantages, mini_batch_size=hyper.mini_batch_size)
-            updates: Mapping[str, float] = {}
+            updates: dict[str, float] = {}
+            if machines.critic is not None:
+                batch, critic_updates = await self.judge(batch, machines.critic, took)
+                updates |= critic_updates
             if taught := self.taught_packs(batch):
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
-                    updates = await asyncio.to_thread(machines.learner.update, batch)
+                    updates |= await asyncio.to_thread(machines.learner.update, batch)
                     self.recorder.progress(step, "update", 1, 1)
-                self.stop_if_nothing_finite(step, updates)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
-            else:
+            elif machines.critic is None:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
                 self.recorder.event("step_without_gradient", text, step=step)
+            if updates:
+                self.stop_if_nothing_finite(step, updates)
         self.position = self.position.after_step(draw, groups, taught)
         self.measured(
             step,
             **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
-            **advantage_measures(advantages, groups),
+            **(gae_measures(batch) if advantages is None else advantage_measures(advantages, groups)),
             **batch_measures(batch),
             **timing_measures(
                 took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in taught)
@@ -204,13 +209,24 @@ class _Run:
             **updates,
         )
 
+    async def judge(
+        self, batch: Batch, critic: Critic, took: Stopwatch
+    ) -> tuple[Batch, Mapping[str, float]]:
+        """The batch with advantages by the critic's values, and what the critic's own update measured."""
+        with took("values"):
+            values = await asyncio.to_thread(critic.values, batch)
+        with took("adv"):
+            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam)
+        with took("update_critic"):
+            return batch, await asyncio.to_thread(critic.update, batch)
+
     def stop_if_nothing_finite(self, step: int, updates: Mapping[str, float]) -> None:
         """A skipped update is told; several steps in a row without a finite gradient end the run.
 
         Raises:
             TrainingError: `MAX_SKIPPED_STEPS` in a row; the weights are those before the first of them.
         """
-        skipped = updates.get("actor/skipped_updates", 0.0) > 0
+        skipped = updates.get("actor/skipped_updates", 0.0) + updates.get("critic/skipped_updates", 0.0) > 0
         self.skipped_steps = self.skipped_steps + 1 if skipped and not updates.get("actor/num_updates") else 0
         if skipped:
             text = "an update was skipped: its gradient is not finite"
@@ -222,10 +238,13 @@ class _Run:
             )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
-        """The packs that the learner computes: those with an advantage, or all where the KL loss pulls."""
+        """The packs that the learner computes: those with an advantage, or all where the KL loss pulls; none
+        while the critic alone is warmed up."""
+        if self.machines.critic is not None and batch.step <= self.hyper.critic_warmup:
+            return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
         pulled = self.hyper.kl_loss_coef > 0
-        return [pack for pack in packs if pulled or any(one.advantage for one in pack.sequences)]
+        return [pack for pack in packs if pulled or any(one.has_advantage for one in pack.sequences)]
 
     async def validate_if_due(self) -> None:
         at = self.position

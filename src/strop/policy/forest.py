@@ -16,6 +16,11 @@ import torch
 from torch import Tensor
 
 from strop.schema.batch import Pack
+from strop.schema.batch import Sequence as TokenSequence
+
+# Nodes in one forward and backward pass, unless one sequence is longer. Twice as many ran 3 % faster for
+# SmolLM2-135M on two cores and took 0.8 GB more for activations.
+MAX_NODES = 768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,8 @@ class Forest:
     Shapes:
         token_ids_N, positions_N, subtree_end_N: nodes. edge_nodes_E, edge_tokens_E, edge_temperatures_E:
         sampled tokens. sequence_edges_ST, mask_ST, behaviour_logprobs_ST: rows padded to the longest;
-        advantages_S, weights_S: one a row. Sequences without a sampled token are left out.
+        advantages_ST: the rollout's at each token, or the token's own. old_values_ST, returns_ST: the
+        critic's, 0 where there is none. weights_S: one a row. Sequences without a sampled token are left out.
     """
 
     token_ids_N: Tensor
@@ -37,7 +43,9 @@ class Forest:
     sequence_edges_ST: Tensor
     mask_ST: Tensor
     behaviour_logprobs_ST: Tensor
-    advantages_S: Tensor
+    advantages_ST: Tensor
+    old_values_ST: Tensor
+    returns_ST: Tensor
     weights_S: Tensor
 
     @property
@@ -128,13 +136,10 @@ def _join(parts: Sequence[_Part]) -> Forest:
     node_start = np.cumsum([0, *(len(part.nodes) for part in parts)])
     edge_start = np.cumsum([0, *(len(part.edges) for part in parts)])
     rows: list[np.ndarray] = []
-    behaviour: list[np.ndarray] = []
     sequences = [part.pack.sequences[row] for part in parts for row in part.sequences]
     for part, start in zip(parts, edge_start, strict=False):
         for row in part.sequences:
             rows.append(np.searchsorted(part.edges, part.pack.sequence_edges[row]) + start)
-            sequence = part.pack.sequences[row]
-            behaviour.append(np.asarray(sequence.behaviour_logprobs)[np.asarray(sequence.loss_mask)])
     lengths = torch.tensor([len(row) for row in rows])
 
     def nodes(values: Sequence[np.ndarray]) -> Tensor:
@@ -153,10 +158,20 @@ def _join(parts: Sequence[_Part]) -> Forest:
         ).float(),
         sequence_edges_ST=_pad([torch.from_numpy(row) for row in rows]),
         mask_ST=torch.arange(int(lengths.max()))[None, :] < lengths[:, None],
-        behaviour_logprobs_ST=_pad([torch.from_numpy(row).float() for row in behaviour]),
-        advantages_S=torch.tensor([sequence.advantage for sequence in sequences]),
+        behaviour_logprobs_ST=_pad([_sampled(one, one.behaviour_logprobs) for one in sequences]),
+        advantages_ST=_pad(
+            [_sampled(one, one.advantages or (one.advantage,) * len(one.loss_mask)) for one in sequences]
+        ),
+        old_values_ST=_pad([_sampled(one, one.old_values) for one in sequences]),
+        returns_ST=_pad([_sampled(one, one.returns) for one in sequences]),
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
     )
+
+
+def _sampled(sequence: TokenSequence, values: Sequence[float]) -> Tensor:
+    """The values at the tokens that the policy sampled, 0 where there are none."""
+    mask = np.asarray(sequence.loss_mask)
+    return torch.from_numpy(np.asarray(values or [0.0] * len(mask))[mask]).float()
 
 
 def _pad(rows: Sequence[Tensor]) -> Tensor:

@@ -14,6 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from strop.policy.value_loss import value_loss as value_loss
+
 Aggregation = Literal[
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]

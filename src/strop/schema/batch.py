@@ -12,9 +12,12 @@ class Sequence:
     Shapes:
         token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
+        advantages, returns, old_values: (T,), 0.0 outside the mask, where a critic judged every token; else
+        empty.
     Units:
-        advantage is the rollout's. `weight` is 1 / (sequences of that rollout): a rollout weighs the same
-        however many sequences it gave.
+        reward and advantage are the rollout's; `advantages`, where there are any, are used in place of the
+        latter. `weight` is 1 / (sequences of that rollout): a rollout weighs the same however many sequences
+        it gave.
     """
 
     rollout_id: str
@@ -23,12 +26,21 @@ class Sequence:
     loss_mask: tuple[bool, ...]
     behaviour_logprobs: tuple[float, ...]
     temperatures: tuple[float, ...]
+    reward: float | None = None
     advantage: float = 0.0
     weight: float = 1.0
+    advantages: tuple[float, ...] = ()
+    returns: tuple[float, ...] = ()
+    old_values: tuple[float, ...] = ()
 
     @property
     def num_loss_tokens(self) -> int:
         return sum(self.loss_mask)
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether its advantage, or that of one of its tokens, is not 0."""
+        return bool(self.advantage) or any(self.advantages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 class Algorithm(StrEnum):
     GSPO = "gspo"
     GRPO = "grpo"
+    PPO = "ppo"
 
 
 class Scheduler(StrEnum):
@@ -71,6 +72,11 @@ class HyperParameters(_Config):
     max_tokens: int | None = Field(default=None, ge=1)
     clip_ratio_low: float | None = Field(default=None, gt=0, lt=1)
     clip_ratio_high: float | None = Field(default=None, gt=0)
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
+    cliprange_value: float | None = Field(default=0.5, gt=0)
+    critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
+    critic_warmup: int = Field(default=0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
