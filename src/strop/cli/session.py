@@ -29,7 +29,7 @@ from strop.policy.critic import Critic
 from strop.policy.precision import has_fast_bfloat16
 from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
-from strop.schema.config import Algorithm, JobConfig
+from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.database import open_database
 from strop.store.home import home
@@ -114,7 +114,7 @@ async def open_session(
         try:
             steps = total_steps(hyper, len(training))
             # Before the learner: it takes the model over, and the critic begins as a copy of it.
-            critic = Critic(model, hyper, total_steps=steps) if hyper.algorithm is Algorithm.PPO else None
+            critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
             learner = Learner(model, tokenizer, hyper, total_steps=steps)
             say(t("starting the functions", "启动函数"))
             await stack.enter_async_context(pool)

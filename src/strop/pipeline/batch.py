@@ -112,7 +112,7 @@ def _sequences(group: Group, advantages: Mapping[str, float] | None) -> list[Seq
         advantage = advantages[trajectory.rollout_id] if advantages is not None else 0.0
         made = sequences_of(trajectory, group_id=group.group_id)
         sequences += [
-            replace(sequence, reward=trajectory.reward, advantage=advantage) for sequence in made
+            replace(sequence, reward=trajectory.reward or 0.0, advantage=advantage) for sequence in made
         ]
     return sequences
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
+from itertools import islice
 
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
 
@@ -67,37 +68,44 @@ def gae(
     return advantages_T, returns_T
 
 
-def with_gae(batch: Batch, values: ListLike[ListLike[float]], *, gamma: float, lam: float) -> Batch:
+def with_gae(
+    batch: Batch,
+    values: ListLike[ListLike[float]],
+    *,
+    gamma: float,
+    lam: float,
+    token_rewards: ListLike[ListLike[float]] | None = None,
+) -> Batch:
     """The batch with an advantage, a return and the old value at each sampled token.
 
     A sequence is one episode: its rollout's reward falls to its last sampled token. Advantages are whitened
     over the sampled tokens of the whole batch, returns are not.
 
     Shapes:
-        values: one list a sequence, in the batch's order, of its sampled tokens.
+        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise, what
+        each token is rewarded with beside the rollout's reward, such as a KL penalty.
     Raises:
-        ValueError: values of more or fewer sequences or tokens than there are; a sequence without a reward.
+        ValueError: more or fewer of them than the batch has sequences or tokens.
     """
-    sequences = _sequences(batch)
-    if len(values) != len(sequences):
-        raise ValueError(f"values of {len(values)} sequences for a batch of {len(sequences)}")
+    sequences = batch_sequences(batch)
+    none = [[0.0] * sequence.num_loss_tokens for sequence in sequences]
+    given = (none if token_rewards is None else token_rewards, values)
+    for name, rows in zip(("token_rewards", "values"), given, strict=True):
+        if [len(row) for row in rows] != [sequence.num_loss_tokens for sequence in sequences]:
+            raise ValueError(f"{name} must hold one number a sampled token of each sequence of the batch")
     estimated = [
-        _estimate(sequence, row, gamma=gamma, lam=lam)
-        for sequence, row in zip(sequences, values, strict=True)
+        _estimate(sequence, rewards_T, values_T, gamma=gamma, lam=lam)
+        for sequence, rewards_T, values_T in zip(sequences, *given, strict=True)
     ]
-    whitened = iter(whiten([value for sequence in estimated for value in _sampled(sequence, "advantages")]))
+    whitened = iter(whiten([value for sequence in estimated for value in sequence.token_advantages]))
     done = iter(
         [
-            replace(
-                sequence,
-                advantages=tuple(next(whitened) if sampled else 0.0 for sampled in sequence.loss_mask),
-            )
-            for sequence in estimated
+            replace(one, token_advantages=tuple(islice(whitened, one.num_loss_tokens))) for one in estimated
         ]
     )
 
     def packed(pack: Pack) -> Pack:
-        return replace(pack, sequences=tuple(next(done) for _ in pack.sequences))
+        return replace(pack, sequences=tuple(islice(done, len(pack.sequences))))
 
     def cut(mini: MiniBatch) -> MiniBatch:
         return replace(mini, packs=tuple(packed(pack) for pack in mini.packs))
@@ -121,51 +129,41 @@ def whiten(values: ListLike[float]) -> list[float]:
 def gae_measures(batch: Batch) -> dict[str, float]:
     """What `with_gae` gave and what it was made from, over the sampled tokens of the batch, under the names
     of the metric registry. NaN where there is no token, or for a variance fewer than two."""
-    sequences = _sequences(batch)
-    found = {
-        name: [value for sequence in sequences for value in _sampled(sequence, name)]
-        for name in ("advantages", "returns", "old_values")
-    }
-    returns, values = found["returns"], found["old_values"]
+    sequences = batch_sequences(batch)
+    advantages = [value for sequence in sequences for value in sequence.token_advantages]
+    returns = [value for sequence in sequences for value in sequence.returns]
+    values = [value for sequence in sequences for value in sequence.old_values]
     explained = math.nan
     if len(returns) >= 2:
         missed = _variance([target - value for target, value in zip(returns, values, strict=True)])
         explained = 1.0 - missed / (_variance(returns) + _RETURNS_EPSILON)
     return {
-        **_spread("critic/advantages", found["advantages"]),
+        **_spread("critic/advantages", advantages),
         **_spread("critic/returns", returns),
         **_spread("critic/values", values),
         "critic/vf_explained_var": explained,
     }
 
 
-def _sequences(batch: Batch) -> list[Sequence]:
+def batch_sequences(batch: Batch) -> list[Sequence]:
+    """Every sequence, in the batch's order."""
     return [sequence for mini in batch.mini_batches for pack in mini.packs for sequence in pack.sequences]
 
 
-def _estimate(sequence: Sequence, values: ListLike[float], *, gamma: float, lam: float) -> Sequence:
-    mask_T = sequence.loss_mask
-    at = [index for index, sampled in enumerate(mask_T) if sampled]
-    if len(values) != len(at):
-        raise ValueError(
-            f"rollout {sequence.rollout_id!r}: {len(values)} values for {len(at)} sampled tokens"
-        )
-    if sequence.reward is None:
-        raise ValueError(f"rollout {sequence.rollout_id!r}: no reward to estimate advantages from")
-    values_T, rewards_T = [0.0] * len(mask_T), [0.0] * len(mask_T)
-    for index, value in zip(at, values, strict=True):
-        values_T[index] = value
-    if at:
-        rewards_T[at[-1]] = sequence.reward
-    advantages_T, returns_T = gae(rewards_T, values_T, mask_T, gamma=gamma, lam=lam)
+def _estimate(
+    sequence: Sequence, rewards_T: ListLike[float], values_T: ListLike[float], *, gamma: float, lam: float
+) -> Sequence:
+    if not len(values_T):
+        return sequence
+    rewards_T = [*rewards_T[:-1], rewards_T[-1] + sequence.reward]
+    sampled_T = [True] * len(values_T)
+    advantages_T, returns_T = gae(rewards_T, values_T, sampled_T, gamma=gamma, lam=lam)
     return replace(
-        sequence, advantages=tuple(advantages_T), returns=tuple(returns_T), old_values=tuple(values_T)
+        sequence,
+        token_advantages=tuple(advantages_T),
+        returns=tuple(returns_T),
+        old_values=tuple(values_T),
     )
-
-
-def _sampled(sequence: Sequence, name: str) -> list[float]:
-    row = getattr(sequence, name)
-    return [value for value, sampled in zip(row, sequence.loss_mask, strict=True) if sampled]
 
 
 def _variance(values: ListLike[float]) -> float:

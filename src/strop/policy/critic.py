@@ -165,7 +165,7 @@ class Critic:
                 old_values_BT=forest.old_values_ST,
                 returns_BT=forest.returns_ST,
                 mask_BT=forest.mask_ST,
-                clip=self._hyper.cliprange_value,
+                clip=self._hyper.cliprange_value or None,
                 num_tokens=mini.num_loss_tokens,
             )
             loss.backward()

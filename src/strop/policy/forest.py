@@ -136,10 +136,13 @@ def _join(parts: Sequence[_Part]) -> Forest:
     node_start = np.cumsum([0, *(len(part.nodes) for part in parts)])
     edge_start = np.cumsum([0, *(len(part.edges) for part in parts)])
     rows: list[np.ndarray] = []
+    behaviour: list[np.ndarray] = []
     sequences = [part.pack.sequences[row] for part in parts for row in part.sequences]
     for part, start in zip(parts, edge_start, strict=False):
         for row in part.sequences:
             rows.append(np.searchsorted(part.edges, part.pack.sequence_edges[row]) + start)
+            sequence = part.pack.sequences[row]
+            behaviour.append(np.asarray(sequence.behaviour_logprobs)[np.asarray(sequence.loss_mask)])
     lengths = torch.tensor([len(row) for row in rows])
 
     def nodes(values: Sequence[np.ndarray]) -> Tensor:
@@ -158,20 +161,17 @@ def _join(parts: Sequence[_Part]) -> Forest:
         ).float(),
         sequence_edges_ST=_pad([torch.from_numpy(row) for row in rows]),
         mask_ST=torch.arange(int(lengths.max()))[None, :] < lengths[:, None],
-        behaviour_logprobs_ST=_pad([_sampled(one, one.behaviour_logprobs) for one in sequences]),
-        advantages_ST=_pad(
-            [_sampled(one, one.advantages or (one.advantage,) * len(one.loss_mask)) for one in sequences]
-        ),
-        old_values_ST=_pad([_sampled(one, one.old_values) for one in sequences]),
-        returns_ST=_pad([_sampled(one, one.returns) for one in sequences]),
+        behaviour_logprobs_ST=_pad([torch.from_numpy(row).float() for row in behaviour]),
+        advantages_ST=_pad([_by_token(one.token_advantages, one.advantage, one) for one in sequences]),
+        old_values_ST=_pad([_by_token(one.old_values, 0.0, one) for one in sequences]),
+        returns_ST=_pad([_by_token(one.returns, 0.0, one) for one in sequences]),
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
     )
 
 
-def _sampled(sequence: TokenSequence, values: Sequence[float]) -> Tensor:
-    """The values at the tokens that the policy sampled, 0 where there are none."""
-    mask = np.asarray(sequence.loss_mask)
-    return torch.from_numpy(np.asarray(values or [0.0] * len(mask))[mask]).float()
+def _by_token(values: Sequence[float], otherwise: float, sequence: TokenSequence) -> Tensor:
+    """The values, or `otherwise` at each sampled token where there are none."""
+    return torch.tensor(values or (otherwise,) * sequence.num_loss_tokens)
 
 
 def _pad(rows: Sequence[Tensor]) -> Tensor:
