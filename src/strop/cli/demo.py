@@ -47,8 +47,8 @@ def demo(
     config = load_job(example() / "job.yaml", overrides([], max_steps=steps, seed=seed))
     console.print(
         t(
-            f"Training {config.model.name} with {config.hyper_parameters.algorithm.value} to use a calculator.",
-            f"用 {config.hyper_parameters.algorithm.value} 训练 {config.model.name} 使用计算器。",
+            f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
+            f"用 {config.hyper_parameters.algorithm} 训练 {config.model.name} 使用计算器。",
         )
     )
     answers: list[dict[str, object]] = []

@@ -206,7 +206,7 @@ def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, obje
         "job_id": job_id,
         "status": result.status.value,
         "model": config.model.name,
-        "algorithm": hyper.algorithm.value,
+        "algorithm": hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
         "validation": [{"step": step, "mean_at_1": value} for step, value in result.validations],

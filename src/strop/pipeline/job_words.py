@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
 from strop.pipeline.job_file import KeyPath, dotted
-from strop.schema.config import JobConfig
+from strop.schema.config import JobConfig, OneOf
 
 OTHER_NAMES = {
     "lr": "learning_rate",
@@ -39,6 +39,11 @@ OTHER_NAMES = {
     "test_freq": "eval_steps",
     "save_freq": "save_steps",
     "clip_range": "clip_ratio_low",
+    "clip_ratio_c": "dual_clip",
+    "adv_estimator": "algorithm",
+    "aggregation": "loss_agg_mode",
+    "entropy_coef": "entropy_coeff",
+    "kl_loss_estimator": "kl_loss_type",
     "entrypoint": "classpath",
     "file": "file_name",
     "path": "file_name",
@@ -197,6 +202,9 @@ def _names(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _field(info: FieldInfo) -> Field:
     kinds: set[type] = set()
     choices: list[str] = []
+    for mark in info.metadata:
+        if isinstance(mark, OneOf):
+            choices += mark.words()
     section: type[BaseModel] | None = None
     is_list = False
     todo: list[Any] = [info.annotation]

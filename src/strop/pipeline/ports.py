@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.schema.batch import Batch
+from strop.schema.batch import Batch, Score
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
 from strop.schema.reply import FunctionReply
@@ -60,6 +60,13 @@ class FunctionRunner(Protocol):
 
 class Learner(Protocol):
     """Holds the trainable weights."""
+
+    def score(self, batch: Batch) -> list[Score]:
+        """Every sequence of the batch under the weights of the step's start, in the order of its packs.
+
+        Called before `update` where advantages depend on it: a KL penalty in the reward, a critic.
+        """
+        ...
 
     def update(self, batch: Batch) -> Mapping[str, float]:
         """Run the optimizer updates of one step; metrics under their registry names."""

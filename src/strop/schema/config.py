@@ -6,11 +6,14 @@ reads the file and reports every problem with its line. Nothing here touches a d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
+from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
 from strop.schema.function import FunctionType
 
 
@@ -22,9 +25,31 @@ MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 """What a published model may be called: it becomes a folder."""
 
 
-class Algorithm(StrEnum):
-    GSPO = "gspo"
-    GRPO = "grpo"
+class OneOf:
+    """Marks a text field whose words are known only at run time, so that errors can list them."""
+
+    def words(self) -> tuple[str, ...]:
+        return algorithm_names()
+
+
+def _known_algorithm(name: str) -> str:
+    if name in algorithm_names():
+        return name
+    near = nearest_name(name)
+    raise PydanticCustomError(
+        "enum",
+        "expected one of {words}; found '{name}'{hint}",
+        {
+            "words": ", ".join(algorithm_names()),
+            "name": name,
+            "hint": f"; did you mean '{near}'?" if near else "",
+        },
+    )
+
+
+AlgorithmName = Annotated[str, AfterValidator(_known_algorithm), OneOf()]
+
+KlKind = Literal["k1", "k2", "k3", "k3+", "abs"]
 
 
 class Scheduler(StrEnum):
@@ -53,14 +78,16 @@ class HyperParameters(_Config):
     Units:
         batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
         before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up
-        steps means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights. The
-        dtype `auto` is bfloat16 where the processor multiplies it in hardware, else float32. `ppo_epochs` are
-        passes over one batch; `max_num_gen_batches` rounds of sampling a step, the first included;
-        `overlong_buffer_len` the last tokens of an answer's limit, 0 for none, and `overlong_penalty_factor`
-        what an answer at that limit costs.
+        steps means 3 % of the run; `kl_loss_coef` and `kl_reward_coef` weigh estimates of the KL to the start
+        weights, in the loss and in the reward; `entropy_coeff` weighs the entropy bonus. `dual_clip` is in
+        multiples of the advantage, 0 turns it off. The thresholds of `rollout_is` and `rollout_rs` are ratios
+        of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
+        hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
+        sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
+        none, and `overlong_penalty_factor` what an answer at that limit costs.
     """
 
-    algorithm: Algorithm = Algorithm.GSPO
+    algorithm: AlgorithmName = "gspo"
     kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
     learning_rate: float = Field(default=1e-6, ge=0, le=1)
     lr_scheduler_type: Scheduler = Scheduler.COSINE
@@ -81,8 +108,23 @@ class HyperParameters(_Config):
     max_steps: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=1.0, gt=0, le=10)
     max_tokens: int | None = Field(default=None, ge=1)
-    clip_ratio_low: float | None = Field(default=None, gt=0, lt=1)
+    clip_ratio_low: float | None = Field(default=None, gt=0, le=1)
     clip_ratio_high: float | None = Field(default=None, gt=0)
+    dual_clip: float | None = Field(default=None, ge=0)
+    tau_pos: float = Field(default=1.0, gt=0)
+    tau_neg: float = Field(default=1.05, gt=0)
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    loss_agg_mode: Aggregation | None = None
+    entropy_coeff: float = Field(default=0.0, ge=0, le=10)
+    kl_loss_type: KlKind = "k2"
+    kl_reward_coef: float = Field(default=0.0, ge=0, le=10)
+    kl_reward_type: KlKind = "k1"
+    reference_kl: bool = True
+    rollout_is: Literal["none", "token", "sequence"] = "none"
+    rollout_is_threshold: float | None = Field(default=None, ge=1)
+    rollout_rs: Literal["none", "token", "geometric"] = "none"
+    rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
+    rollout_rs_high: float | None = Field(default=None, gt=1)
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
@@ -109,14 +151,42 @@ class HyperParameters(_Config):
                 f"batch_size ({self.batch_size} prompts)"
             )
         low, high = self.clip_range
-        if low > high:
+        if 1 > low > high:  # a low of 1 is no lower bound at all
             raise ValueError(f"clip_ratio_low ({low}) must not exceed clip_ratio_high ({high})")
+        if complaint := next(self._without_effect(), None):
+            raise ValueError(complaint)
         return self
+
+    def _without_effect(self) -> Iterator[str]:
+        """Settings that were given and would do nothing, or contradict each other."""
+        given, chosen = self.model_fields_set, self.method
+        for knob in sorted((given & bound_knobs()) - chosen.knobs):
+            readers = [name for name in algorithm_names() if knob in algorithm(name).knobs]
+            yield f"{knob}: has no effect with {chosen.name}; it belongs to {', '.join(readers)}"
+        if self.dual_clip is not None and 0 < self.dual_clip <= 1:
+            yield f"dual_clip: must be above 1, or 0 for none; found {self.dual_clip}"
+        for knob, needed in (("kl_loss_type", "kl_loss_coef"), ("kl_reward_type", "kl_reward_coef")):
+            if knob in given and not getattr(self, needed):
+                yield f"{knob}: has no effect while {needed} is 0"
+        if not self.reference_kl and self.needs_reference:
+            yield "reference_kl: cannot be off, a KL term needs the reference anyway"
+        for knob, switch in (
+            ("rollout_is_threshold", "rollout_is"),
+            ("rollout_rs_low", "rollout_rs"),
+            ("rollout_rs_high", "rollout_rs"),
+        ):
+            if knob in given and getattr(self, switch) == "none":
+                yield f"{knob}: has no effect while {switch} is none"
 
     @property
     def mini_batch_size(self) -> int:
         """Prompts in one optimizer update; the whole batch unless set."""
         return self.ppo_mini_batch_size or self.batch_size
+
+    @property
+    def method(self) -> Algorithm:
+        """What the chosen algorithm is made of."""
+        return algorithm(self.algorithm)
 
     @property
     def longest_answer(self) -> int:
@@ -126,22 +196,56 @@ class HyperParameters(_Config):
     @property
     def filters_groups(self) -> bool:
         """Whether groups of equal rewards are replaced by others before training."""
-        return self.algorithm == "dapo" if self.filter_groups is None else self.filter_groups
+        return self.method.dynamic_sampling if self.filter_groups is None else self.filter_groups
 
     @property
     def overlong_buffer(self) -> int:
-        """Tokens before an answer's limit in which the penalty grows. DAPO's share of the limit (4096 of
-        20480, arXiv:2503.14476) is its default here."""
-        if self.overlong_buffer_len is not None:
-            return self.overlong_buffer_len
-        return self.longest_answer // 5 if self.algorithm == "dapo" else 0
+        """Tokens before an answer's limit in which the penalty grows; 0 for none."""
+        share = self.method.overlong_buffer_share
+        return int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
 
     @property
     def clip_range(self) -> tuple[float, float]:
-        """(low, high) distances from ratio 1. GSPO's ratio is a mean over the sequence, hence so much tighter
-        (arXiv:2507.18071)."""
-        low, high = (3e-4, 4e-4) if self.algorithm is Algorithm.GSPO else (0.2, 0.2)
+        """(low, high) distances from ratio 1; the algorithm's own unless set, (0, 0) where none is used."""
+        low, high = self.method.clip_range or (0.0, 0.0)
         return self.clip_ratio_low or low, self.clip_ratio_high or high
+
+    @property
+    def dual_clip_bound(self) -> float | None:
+        """The bound in use, None for none."""
+        bound = self.method.dual_clip if self.dual_clip is None else self.dual_clip
+        return bound or None
+
+    @property
+    def aggregation(self) -> Aggregation:
+        return self.loss_agg_mode or self.method.aggregation
+
+    @property
+    def is_threshold(self) -> float:
+        """What an importance weight is cut at: 2 for a token's, 5 for a whole sequence's."""
+        return self.rollout_is_threshold or (5.0 if self.rollout_is == "sequence" else 2.0)
+
+    @property
+    def rs_band(self) -> tuple[float, float]:
+        """Ratios that are kept: wide for single tokens (IcePop, arXiv:2510.18855), tight for the mean over a
+        sequence."""
+        low, high = (0.99, 1.01) if self.rollout_rs == "geometric" else (0.5, 5.0)
+        return self.rollout_rs_low or low, self.rollout_rs_high or high
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a term of loss or reward is made from the reference's logprobs."""
+        return self.kl_loss_coef > 0 or self.kl_reward_coef > 0
+
+    @property
+    def pulls_everywhere(self) -> bool:
+        """Whether sequences of advantage 0 have a gradient too."""
+        return self.kl_loss_coef > 0 or self.entropy_coeff > 0
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether advantages can be told only after the learner has looked at the batch."""
+        return self.kl_reward_coef > 0 or self.method.critic
 
 
 class DataSource(StrEnum):
