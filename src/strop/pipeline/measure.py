@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from strop.pipeline.advantage import rewards_are_equal
 from strop.schema.batch import Batch
 from strop.schema.function import TaskStatus
-from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import Group, Trajectory
 
 GOOD_REWARD = 0.5
@@ -175,9 +174,9 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
 
 
 def _score_measures(members: Sequence[Trajectory]) -> Values:
-    """The KL to the reference is a loss term, never taken from the reward: scores and rewards are equal."""
-    rewards = _rewards(member for member in members if member.scored)
-    return {**_spread("critic/score", rewards), **_spread("critic/rewards", rewards)}
+    """Scores as the functions gave them, rewards as they are trained on: shaped by length where asked for."""
+    scored = [member for member in members if member.scored]
+    return {**_spread("critic/score", _scores(scored)), **_spread("critic/rewards", _rewards(scored))}
 
 
 def _length_measures(members: Sequence[Trajectory]) -> Values:
@@ -195,7 +194,7 @@ def _length_measures(members: Sequence[Trajectory]) -> Values:
 
 
 def _clipped(member: Trajectory) -> float:
-    return float(any(turn.finish_reason is FinishReason.LENGTH for turn in member.turns))
+    return float(member.truncated)
 
 
 def _trace_measures(members: Sequence[Trajectory]) -> Values:
@@ -230,11 +229,11 @@ def _user_measures(members: Sequence[Trajectory]) -> Values:
 
 
 def _group_measures(groups: Sequence[Group]) -> Values:
-    """Shares are of the groups that have a baseline: two survivors or more."""
-    rewards_of_groups = [_rewards(group.survivors) for group in groups if len(group.survivors) >= 2]
-    equal = [rewards for rewards in rewards_of_groups if rewards_are_equal(rewards)]
-    num_good = sum(rewards[0] >= GOOD_REWARD for rewards in equal)
-    num_groups = len(rewards_of_groups)
+    """Shares are of the groups that have a baseline: two survivors or more. Lengths do not enter."""
+    scores_of_groups = [_scores(group.survivors) for group in groups if len(group.survivors) >= 2]
+    equal = [scores for scores in scores_of_groups if rewards_are_equal(scores)]
+    num_good = sum(scores[0] >= GOOD_REWARD for scores in equal)
+    num_groups = len(scores_of_groups)
     return {
         "group/frac_zero_std": _ratio(len(equal), num_groups),
         "group/frac_all_good": _ratio(num_good, num_groups),
@@ -262,6 +261,10 @@ def _latency_measures(members: Sequence[Trajectory]) -> Values:
 
 def _rewards(members: Iterable[Trajectory]) -> list[float]:
     return [member.reward for member in members if member.reward is not None]
+
+
+def _scores(members: Iterable[Trajectory]) -> list[float]:
+    return [score for member in members if (score := member.score) is not None]
 
 
 def _spread(name: str, values: Sequence[float]) -> Values:

@@ -5,7 +5,7 @@ Imports only the schema: whatever satisfies these Protocols never has to import 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -128,8 +128,21 @@ class Recorder(Protocol):
         ...
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
-    ) -> None: ...
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
+    ) -> None:
+        """A checkpoint is whole on disk. `best`: no checkpoint of the run was validated better so far."""
+        ...
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        """The folder is about to go, or was found gone: no list may name it any more."""
+        ...
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
@@ -142,7 +155,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """All the ports of one run; a critic where the algorithm has one."""
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
+    counted so far, by the names in `pipeline.counters`."""
 
     capture: Capture
     functions: FunctionRunner
@@ -151,3 +165,4 @@ class Machines:
     publisher: Publisher
     recorder: Recorder
     critic: Critic | None = None
+    counters: Callable[[], Mapping[str, float]] = dict[str, float]

@@ -16,17 +16,23 @@ CRITIC = (
     *spread(
         "critic/rewards",
         "score",
-        "Reward of a trajectory, the weighted sum of its reward functions",
-        "轨迹的奖励，即各奖励函数得分的加权和",
+        "Reward of a trajectory as it is trained on: the weighted sum of its reward functions, less what "
+        "an overlong answer costs",
+        "参与训练的轨迹奖励：各奖励函数得分的加权和，再扣除过长回答的惩罚",
         over=_SCORED,
     ),
     *spread(
         "critic/score",
         "score",
-        "Reward of a trajectory before any KL penalty; the KL is a loss term here, so it equals "
-        "critic/rewards",
-        "扣除 KL 惩罚之前的轨迹奖励；本系统的 KL 属于损失项，故与 critic/rewards 相同",
+        "Score of a trajectory before any shaping: the weighted sum of its reward functions",
+        "整形之前的轨迹得分：各奖励函数得分的加权和",
         over=_SCORED,
+    ),
+    metric(
+        "critic/overlong_penalty/mean",
+        "score",
+        "What length took off the reward, 0 or below (mean over the scored trajectories trained on).",
+        "因长度从奖励中扣除的部分，小于等于 0（参与训练且有得分的轨迹上的平均值）。",
     ),
     *spread(
         "critic/advantages",
