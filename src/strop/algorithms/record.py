@@ -27,7 +27,8 @@ class Algorithm:
     `dual_clip` bounds the loss of negative advantages, None: off by default or not there at all.
     `knobs` are the hyper-parameters that it reads and that not every algorithm does: given for an algorithm
     without them they are refused. `defaults` are values it gives to other hyper-parameters that the job leaves
-    open. `critic`: it trains a value model beside the policy.
+    open. `dynamic_sampling`: groups of equal rewards are replaced by default. `overlong_buffer_share`: the last
+    part of an answer's limit in which length costs reward by default. `critic`: it trains a value model beside the policy.
 
     Raises:
         ValueError: a field that names nothing; checked when the record is made.
@@ -43,6 +44,8 @@ class Algorithm:
     en: str
     zh: str
     critic: bool = False
+    dynamic_sampling: bool = False
+    overlong_buffer_share: float = 0.0
     knobs: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

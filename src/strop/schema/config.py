@@ -64,6 +64,14 @@ class SaveStrategy(StrEnum):
     NO = "no"
 
 
+class TruncationPolicy(StrEnum):
+    """What becomes of a rollout with an answer that its token limit cut off."""
+
+    KEEP = "keep"
+    PENALISE = "penalise"
+    MASK = "mask"
+
+
 class HyperParameters(_Config):
     """What steers training; Bailian's names and ranges first, then ours.
 
@@ -74,7 +82,10 @@ class HyperParameters(_Config):
         weights, in the loss and in the reward; `entropy_coeff` weighs the entropy bonus. `dual_clip` is in
         multiples of the advantage, 0 turns it off. The thresholds of `rollout_is` and `rollout_rs` are ratios
         of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
-        hardware, else float32.
+        hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
+        sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
+        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
     """
 
     algorithm: AlgorithmName = "gspo"
@@ -86,6 +97,7 @@ class HyperParameters(_Config):
     batch_size: int = Field(default=8, ge=1, le=100_000)
     n_rollouts: int = Field(default=8, ge=2, le=1024)
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
+    ppo_epochs: int = Field(default=1, ge=1, le=100)
     max_length: int = Field(default=1024, ge=2, le=131_072)
     max_prompt_length: int = Field(default=512, ge=1, le=131_072)
     eval_steps: int = Field(default=10, ge=1, le=999_999)
@@ -103,6 +115,10 @@ class HyperParameters(_Config):
     tau_pos: float = Field(default=1.0, gt=0)
     tau_neg: float = Field(default=1.05, gt=0)
     gamma: float = Field(default=1.0, gt=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
+    cliprange_value: float = Field(default=0.5, ge=0)
+    critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
+    critic_warmup: int = Field(default=0, ge=0)
     loss_agg_mode: Aggregation | None = None
     entropy_coeff: float = Field(default=0.0, ge=0, le=10)
     kl_loss_type: KlKind = "k2"
@@ -119,6 +135,11 @@ class HyperParameters(_Config):
     freeze_embeddings: bool = False
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    filter_groups: bool | None = None
+    max_num_gen_batches: int = Field(default=10, ge=1, le=1000)
+    overlong_buffer_len: int | None = Field(default=None, ge=0, le=131_072)
+    overlong_penalty_factor: float = Field(default=1.0, gt=0, le=100)
+    truncation_policy: TruncationPolicy = TruncationPolicy.KEEP
     max_attempts: int = Field(default=3, ge=1, le=100)
     max_failure_rate: float = Field(default=0.5, gt=0, le=1)
 
@@ -173,6 +194,22 @@ class HyperParameters(_Config):
         return algorithm(self.algorithm)
 
     @property
+    def longest_answer(self) -> int:
+        """Tokens that one answer may have; what a prompt may leave of `max_length`, unless set."""
+        return self.max_tokens or self.max_length - self.max_prompt_length
+
+    @property
+    def filters_groups(self) -> bool:
+        """Whether groups of equal rewards are replaced by others before training."""
+        return self.method.dynamic_sampling if self.filter_groups is None else self.filter_groups
+
+    @property
+    def overlong_buffer(self) -> int:
+        """Tokens before an answer's limit in which the penalty grows; 0 for none."""
+        share = self.method.overlong_buffer_share
+        return int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+
+    @property
     def clip_range(self) -> tuple[float, float]:
         """(low, high) distances from ratio 1; the algorithm's own unless set, (0, 0) where none is used."""
         low, high = self.method.clip_range or (0.0, 0.0)
@@ -209,11 +246,6 @@ class HyperParameters(_Config):
     def pulls_everywhere(self) -> bool:
         """Whether sequences of advantage 0 have a gradient too."""
         return self.kl_loss_coef > 0 or self.entropy_coeff > 0
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether advantages can be told only after the learner has looked at the batch."""
-        return self.kl_reward_coef > 0 or self.method.critic
 
 
 class DataSource(StrEnum):
