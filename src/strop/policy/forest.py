@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from strop.schema.batch import Pack
+from strop.schema.batch import Sequence as Trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,9 @@ class Forest:
     Shapes:
         token_ids_N, positions_N, subtree_end_N: nodes. edge_nodes_E, edge_tokens_E, edge_temperatures_E:
         sampled tokens. sequence_edges_ST, mask_ST, behaviour_logprobs_ST: rows padded to the longest;
-        advantages_S, weights_S: one a row. Sequences without a sampled token are left out.
+        advantages_ST too, or (S, 1) where each row has one; reference_logprobs_ST too, where known.
+        advantages_S, weights_S, lengths_S, rollout_ids: one a row. Sequences without a sampled token are left
+        out; a token whose behaviour logprob is not finite is not in the mask, but in `lengths_S`.
     """
 
     token_ids_N: Tensor
@@ -38,7 +41,11 @@ class Forest:
     mask_ST: Tensor
     behaviour_logprobs_ST: Tensor
     advantages_S: Tensor
+    advantages_ST: Tensor
     weights_S: Tensor
+    lengths_S: Tensor
+    rollout_ids: tuple[str, ...]
+    reference_logprobs_ST: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -136,6 +143,8 @@ def _join(parts: Sequence[_Part]) -> Forest:
             sequence = part.pack.sequences[row]
             behaviour.append(np.asarray(sequence.behaviour_logprobs)[np.asarray(sequence.loss_mask)])
     lengths = torch.tensor([len(row) for row in rows])
+    behaviour_ST = _pad([torch.from_numpy(row).float() for row in behaviour])
+    within_ST = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
 
     def nodes(values: Sequence[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(values)).long()
@@ -152,11 +161,34 @@ def _join(parts: Sequence[_Part]) -> Forest:
             np.concatenate([np.asarray(part.pack.edge_temperatures)[part.edges] for part in parts])
         ).float(),
         sequence_edges_ST=_pad([torch.from_numpy(row) for row in rows]),
-        mask_ST=torch.arange(int(lengths.max()))[None, :] < lengths[:, None],
-        behaviour_logprobs_ST=_pad([torch.from_numpy(row).float() for row in behaviour]),
+        mask_ST=within_ST & behaviour_ST.isfinite(),
+        behaviour_logprobs_ST=behaviour_ST,
         advantages_S=torch.tensor([sequence.advantage for sequence in sequences]),
+        advantages_ST=_advantages(sequences),
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
+        lengths_S=lengths,
+        rollout_ids=tuple(sequence.rollout_id for sequence in sequences),
+        reference_logprobs_ST=_reference_logprobs(sequences),
     )
+
+
+def _advantages(sequences: Sequence[Trained]) -> Tensor:
+    """(S, 1), or (S, T) where advantages differ between the tokens of a row."""
+    if not any(sequence.token_advantages for sequence in sequences):
+        return torch.tensor([[sequence.advantage] for sequence in sequences])
+    return _pad(
+        [
+            torch.tensor(sequence.token_advantages or [sequence.advantage] * sequence.num_loss_tokens)
+            for sequence in sequences
+        ]
+    )
+
+
+def _reference_logprobs(sequences: Sequence[Trained]) -> Tensor | None:
+    """(S, T) where every row brings them."""
+    if not all(sequence.reference_logprobs for sequence in sequences):
+        return None
+    return _pad([torch.tensor(sequence.reference_logprobs) for sequence in sequences])
 
 
 def _pad(rows: Sequence[Tensor]) -> Tensor:
