@@ -215,7 +215,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
 
 
 def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Problem:
-    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    here = f" (here: {file.written[path]})" if path in file.written else ""
+    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}{here}", fix=fix)
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:
