@@ -26,6 +26,7 @@ from strop.pipeline.ports import Machines, Recorder
 from strop.pipeline.resolved import describe
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
+from strop.policy.critic import Critic
 from strop.policy.precision import has_fast_bfloat16
 from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
@@ -112,7 +113,10 @@ async def open_session(
             config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
         )
         try:
-            learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+            steps = total_steps(hyper, len(training))
+            # Before the learner: it takes the model over, and the critic begins as a copy of it.
+            critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
+            learner = Learner(model, tokenizer, hyper, total_steps=steps)
             say(t("starting the functions", "启动函数"))
             await stack.enter_async_context(pool)
             engine.start()
@@ -135,7 +139,8 @@ async def open_session(
                 capture=gateway,
                 functions=pool,
                 learner=learner,
-                checkpoints=Checkpoints(learner),
+                critic=critic,
+                checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
                 recorder=Broadcast([recorder, *watchers]),
                 counters=lambda: counted(gateway, engine),

@@ -17,7 +17,7 @@ from strop.schema.trajectory import Group
 def build_batch(
     step: int,
     groups: ListLike[Group],
-    advantages: Mapping[str, float],
+    advantages: Mapping[str, float] | None,
     *,
     mini_batch_size: int,
     masked: Set[str] = frozenset(),
@@ -26,7 +26,8 @@ def build_batch(
 
     A group with fewer than two survivors has no baseline and gives nothing. A group of equal rewards gives no
     policy gradient but stays, in the packs and in the normalisers: leaving it out would make the others weigh
-    more. A `masked` rollout is in neither.
+    more. A `masked` rollout is in neither. Without `advantages` no group needs a baseline: a critic or a
+    teacher will judge each token.
 
     Shapes:
         advantages: one scalar a survivor, by rollout id. masked: rollout ids.
@@ -103,8 +104,11 @@ def _shared_length(left: ListLike[int], right: ListLike[int]) -> int:
     return length
 
 
-def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float], masked: Set[str]) -> MiniBatch:
-    found = [_sequences(group, advantages, masked) for group in groups if len(group.survivors) >= 2]
+def _mini_batch(
+    groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str]
+) -> MiniBatch:
+    needed = 1 if advantages is None else 2
+    found = [_sequences(group, advantages, masked) for group in groups if len(group.survivors) >= needed]
     packs = tuple(pack(sequences) for sequences in found if sequences)
     sequences = [sequence for item in packs for sequence in item.sequences]
     return MiniBatch(
@@ -114,16 +118,18 @@ def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float], masked
     )
 
 
-def _sequences(group: Group, advantages: Mapping[str, float], masked: Set[str]) -> list[Sequence]:
+def _sequences(group: Group, advantages: Mapping[str, float] | None, masked: Set[str]) -> list[Sequence]:
     sequences: list[Sequence] = []
     for trajectory in group.survivors:
-        if trajectory.rollout_id not in advantages:
+        if advantages is not None and trajectory.rollout_id not in advantages:
             raise ValueError(f"group {group.group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
         if trajectory.rollout_id in masked:
             continue
-        advantage = advantages[trajectory.rollout_id]
+        advantage = advantages[trajectory.rollout_id] if advantages is not None else 0.0
         made = sequences_of(trajectory, group_id=group.group_id)
-        sequences += [replace(sequence, advantage=advantage) for sequence in made]
+        sequences += [
+            replace(sequence, reward=trajectory.reward or 0.0, advantage=advantage) for sequence in made
+        ]
     return sequences
 
 

@@ -79,8 +79,21 @@ class Learner(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
+class Critic(Protocol):
+    """The value model of a run that has one. Saved and loaded with the learner, as one checkpoint."""
+
+    def values(self, batch: Batch) -> list[list[float]]:
+        """One list a sequence, in the batch's order: the value of the context of each sampled token."""
+        ...
+
+    def update(self, batch: Batch) -> Mapping[str, float]:
+        """Move the values towards the batch's returns; metrics under their registry names."""
+        ...
+
+
 class CheckpointWriter(Protocol):
-    """Writes and reads checkpoints of the learner it was made with, each whole or not there at all."""
+    """Writes and reads checkpoints of the learner it was made with, and of its critic, each whole or not there
+    at all."""
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
         """Write learner, tokenizer, `position` and manifest; the checkpoint's own `folder` appears at once.
@@ -142,8 +155,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """All the ports of one run. `counters` reads what the machines have counted so far, by the names in
-    `pipeline.counters`."""
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
+    counted so far, by the names in `pipeline.counters`."""
 
     capture: Capture
     functions: FunctionRunner
@@ -151,4 +164,5 @@ class Machines:
     checkpoints: CheckpointWriter
     publisher: Publisher
     recorder: Recorder
+    critic: Critic | None = None
     counters: Callable[[], Mapping[str, float]] = dict[str, float]

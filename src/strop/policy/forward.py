@@ -25,10 +25,7 @@ def forest_logprobs(
     Entropies have a gradient only with `entropy_gradient`, which costs time. `as_module` runs the
     transformers module also where the faster path exists.
     """
-    if llama.supports(model) and not as_module:
-        hidden_EH = llama.final_norm(model, llama.hidden_states(model, forest)[forest.edge_nodes_E])
-    else:
-        hidden_EH = _module_hidden(model, forest)[forest.edge_nodes_E]
+    hidden_EH = edge_hidden(model, forest, as_module=as_module)
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
     return edge_logprobs(
         hidden_EH,
@@ -38,6 +35,16 @@ def forest_logprobs(
         forest.edge_temperatures_E,
         entropy_gradient=entropy_gradient,
     )
+
+
+def edge_hidden(model: nn.Module, forest: Forest, *, as_module: bool = False) -> Tensor:
+    """(E, H) last hidden states, after the final norm, of the contexts in which tokens were sampled.
+
+    Of `model` only the decoder and its configuration are used.
+    """
+    if llama.supports(model) and not as_module:
+        return llama.final_norm(model, llama.hidden_states(model, forest)[forest.edge_nodes_E])
+    return _module_hidden(model, forest)[forest.edge_nodes_E]
 
 
 def _module_hidden(model: nn.Module, forest: Forest) -> Tensor:

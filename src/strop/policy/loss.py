@@ -14,8 +14,9 @@ from strop.algorithms import Aggregation
 from strop.policy.aggregation import aggregate
 from strop.policy.kl import kl
 from strop.policy.surrogates import Inputs, surrogate
+from strop.policy.value_loss import value_loss
 
-__all__ = ["aggregate", "kl", "policy_loss"]
+__all__ = ["Aggregation", "aggregate", "kl", "policy_loss", "value_loss"]
 
 
 def policy_loss(

@@ -14,6 +14,7 @@ class Sequence:
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
         token_advantages, reference_logprobs: one a sampled token, in order, or empty: then the advantage is
         `advantage` everywhere, and the learner computes the reference's logprobs where it needs them.
+        returns, old_values: likewise; old values are empty without a critic.
     Units:
         reward and advantage are the rollout's. `weight` is this sequence's share of the rollout's sampled
         tokens: a rollout weighs the same however many sequences it gave.
@@ -30,6 +31,8 @@ class Sequence:
     weight: float = 1.0
     token_advantages: tuple[float, ...] = ()
     reference_logprobs: tuple[float, ...] = ()
+    returns: tuple[float, ...] = ()
+    old_values: tuple[float, ...] = ()
 
     @property
     def num_loss_tokens(self) -> int:

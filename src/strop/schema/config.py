@@ -85,7 +85,8 @@ class HyperParameters(_Config):
         of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
         hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
-        none, and `overlong_penalty_factor` what an answer at that limit costs.
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
+        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
     """
 
     algorithm: AlgorithmName = "gspo"
@@ -115,6 +116,10 @@ class HyperParameters(_Config):
     tau_pos: float = Field(default=1.0, gt=0)
     tau_neg: float = Field(default=1.05, gt=0)
     gamma: float = Field(default=1.0, gt=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
+    cliprange_value: float = Field(default=0.5, ge=0)
+    critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
+    critic_warmup: int = Field(default=0, ge=0)
     loss_agg_mode: Aggregation | None = None
     entropy_coeff: float = Field(default=0.0, ge=0, le=10)
     kl_loss_type: KlKind = "k2"
@@ -231,11 +236,6 @@ class HyperParameters(_Config):
     def pulls_everywhere(self) -> bool:
         """Whether sequences of advantage 0 have a gradient too."""
         return self.kl_loss_coef > 0 or self.entropy_coeff > 0
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether advantages can be told only after the learner has looked at the batch."""
-        return self.kl_reward_coef > 0 or self.method.critic
 
 
 class DataSource(StrEnum):

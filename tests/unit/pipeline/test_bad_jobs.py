@@ -76,6 +76,8 @@ BAD = [
     ("training:\n", "training:\n  teacher_model: t\n", 23, "training.teacher_model", "unknown key", "distill"),
     ("    algorithm: gspo", "    algorithm: gsop", 24, f"{H}.algorithm", "found 'gsop'", "did you mean 'gspo'?"),
     ("    algorithm: gspo", "    algorithm: dapoo", 24, f"{H}.algorithm", "found 'dapoo'", "did you mean 'dapo'?"),
+    ("    algorithm: gspo", "    algorithm: topr", 24, f"{H}.algorithm", "found 'topr'", "e.g. gspo"),
+    ("    algorithm: gspo", "    entropy_coef: 1", 24, f"{H}.entropy_coef", "unknown key", "'entropy_coeff'"),
     ("    algorithm: gspo", "    nnodes_training: 2", 24, f"{H}.nnodes_training", "unknown key", "machines"),
     ("    algorithm: gspo", "    kl_coef: 1", 24, f"{H}.kl_coef", "unknown key", "'kl_loss_coef'"),
     ("learning_rate: 2e-6", "learning_rate: 2", 25, f"{H}.learning_rate", "must lie in [0, 1], found 2", "e.g. 1e-06"),
