@@ -36,7 +36,8 @@ class F(AbstractRewardProcessor):
 
 
 def asked(who: str) -> RewardInput:
-    return RewardInput(agent_output=AgentOutput(), request_metadata=RequestMetadata(rollout_id=who))
+    ids = RequestMetadata(job_id="j", sample_id="s", rollout_id=who, attempt_id="a1")
+    return RewardInput(agent_output=AgentOutput(), request_metadata=ids)
 
 
 async def test_siblings_of_a_crash_are_tried_again_alone_and_come_out_well(

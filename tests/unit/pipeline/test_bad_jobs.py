@@ -109,7 +109,7 @@ BAD = [
     ("model: smollm2-135m", "model: nothing-like-it", 2, "model", "no model 'nothing-like-it'", "give a folder"),
     ("model: smollm2-135m", "model: smollm2-135m\ntuned_model_name: a/b", 3, "tuned_model_name", "cannot be a name", "letters"),
     ("  - type: training", "  - type: training\n    data_source_type: oss", 5, "datasets[0].data_source_type", "file_id", "file_id"),
-    ("  - type: reward", "  - type: rollout", 8, "functions", "at most one of type rollout, found 2", "keep one"),
+    ("  - type: reward", "  - {type: rollout, name: two, fcmodel: {classpath: functions/agent.py:Agent}}\n  - type: reward", 8, "functions", "at most one of type rollout, found 2", "keep one"),
     ("    name: right", "    name: right\n    reward_metric_weight: {a: 1}", 15, "functions[1].reward_metric_weight", "unknown", "weigh"),
     ("    runtime:\n", "    runtime:\n      memory_size: 10\n", 20, "functions[1].runtime.memory_size", "unknown key", "worker process"),
     ("    runtime:\n", "    runtime:\n      concurrency: 0\n", 20, "functions[1].runtime.concurrency", "[1, 10000]", "e.g. 64"),
@@ -160,7 +160,7 @@ BAD = [
     # Without effect.
     ("max_steps: 5", "max_num_gen_batches: 3", 28, f"{H}.max_num_gen_batches", "has no effect while filter_groups is off", "true"),
     ("algorithm: gspo", "algorithm: dapo\n    filter_groups: false\n    max_num_gen_batches: 3", 26, f"{H}.max_num_gen_batches", "no effect", "remove"),
-    ("max_steps: 5", "overlong_penalty_factor: 2", 28, f"{H}.overlong_penalty_factor", "has no effect without", "truncation_policy"),
+    ("max_steps: 5", "overlong_penalty_factor: 2", 28, f"{H}.overlong_penalty_factor", "has no effect without overlong_buffer_len", "set one of these"),
     ("max_steps: 5", "dual_clip: 3", 28, f"{H}.dual_clip", "has no effect with gspo; it belongs to grpo", "remove it"),
     ("max_steps: 5", "gamma: 0.9", 28, f"{H}.gamma", "has no effect with gspo", "remove it"),
     ("max_steps: 5", "tau_pos: 2", 28, f"{H}.tau_pos", "has no effect with gspo; it belongs to sapo", "remove it"),
