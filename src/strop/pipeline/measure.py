@@ -78,6 +78,12 @@ def advantage_measures(advantages_by_rollout: Mapping[str, float], groups: Seque
     return {f"critic/{name}/{how}": x for name in ("advantages", "returns") for how, x in spread.items()}
 
 
+def distillation_measures(groups: Sequence[Group]) -> Values:
+    """What a teacher had nothing to judge of."""
+    empty = [float(not member.num_sampled_tokens) for member in _members(groups)]
+    return {"trace/distillation/empty_response_rate": _mean(empty)}
+
+
 def batch_measures(batch: Batch) -> Values:
     """What became of the trajectories on their way into the packs."""
     sequences = [
