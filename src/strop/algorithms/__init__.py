@@ -15,7 +15,7 @@ an entry point, without touching these files:
     )
 
 `policy_loss` is a built-in kind (`ppo`, `gspo`, `cispo`, `sapo`) or `module:function`, a function of
-`strop.policy.surrogate.Inputs` that is imported when the learner first needs it. `advantage` is a kind of
+`strop.policy.surrogates.Inputs` that is imported when the learner first needs it. `advantage` is a kind of
 `strop.pipeline.advantage`, or `module:function`, a function of one group's rewards.
 """
 

@@ -17,14 +17,24 @@ from strop.policy.forest import Forest
 from strop.policy.logprobs import edge_logprobs
 
 
-def forest_logprobs(model: nn.Module, forest: Forest, *, as_module: bool = False) -> tuple[Tensor, Tensor]:
+def forest_logprobs(
+    model: nn.Module, forest: Forest, *, entropy_gradient: bool = False, as_module: bool = False
+) -> tuple[Tensor, Tensor]:
     """(E,) logprobs, with gradient where it is enabled, and (E,) entropies, each at its token's temperature.
 
-    `as_module` runs the transformers module also where the faster path exists.
+    Entropies have a gradient only with `entropy_gradient`, which costs time. `as_module` runs the
+    transformers module also where the faster path exists.
     """
     hidden_EH = edge_hidden(model, forest, as_module=as_module)
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
-    return edge_logprobs(hidden_EH, head.weight, head.bias, forest.edge_tokens_E, forest.edge_temperatures_E)
+    return edge_logprobs(
+        hidden_EH,
+        head.weight,
+        head.bias,
+        forest.edge_tokens_E,
+        forest.edge_temperatures_E,
+        entropy_gradient=entropy_gradient,
+    )
 
 
 def edge_hidden(model: nn.Module, forest: Forest, *, as_module: bool = False) -> Tensor:

@@ -12,9 +12,9 @@ class Sequence:
     Shapes:
         token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
-        token_advantages, old_logprobs, reference_logprobs: one a sampled token, in order, or empty: then the
-        advantage is `advantage` everywhere, and the learner computes the logprobs when it needs them.
-        returns, old_values: likewise, empty without a critic.
+        token_advantages, reference_logprobs, returns, old_values: one a sampled token, in order, or empty: then
+        the advantage is `advantage` everywhere, and the learner computes the reference's logprobs where it
+        needs them. The last two are the critic's.
     Units:
         reward and advantage are the rollout's. `weight` is this sequence's share of the rollout's sampled
         tokens: a rollout weighs the same however many sequences it gave.
@@ -30,7 +30,6 @@ class Sequence:
     advantage: float = 0.0
     weight: float = 1.0
     token_advantages: tuple[float, ...] = ()
-    old_logprobs: tuple[float, ...] = ()
     reference_logprobs: tuple[float, ...] = ()
     returns: tuple[float, ...] = ()
     old_values: tuple[float, ...] = ()
@@ -67,6 +66,11 @@ class Pack:
     edge_temperatures: tuple[float, ...]
     sequence_edges: tuple[tuple[int, ...], ...]
     sequences: tuple[Sequence, ...]
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether the policy loss has a gradient anywhere in it."""
+        return any(sequence.has_advantage for sequence in self.sequences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
