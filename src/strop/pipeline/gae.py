@@ -1,16 +1,21 @@
-"""Rewards + the critic's values -> an advantage and a return for each sampled token, and their metrics.
+"""Rewards + the critic's values -> an advantage and a return for each sampled token: PPO's advantage stage.
 
-Pure Python: no torch, no I/O. `pipeline.token_advantage` calls it when the values of the whole batch are
-known. A state is the context of a sampled token; what tools and templates wrote between two of them is no
-step of its own.
+Pure Python: no torch, no I/O. `pipeline.loop` calls `with_gae` between batch and update, when the values of
+the whole batch are known. A state is the context of a sampled token; what tools and templates wrote between
+two of them is no step of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence as ListLike
+from dataclasses import replace
+from itertools import islice
 
-from strop.schema.batch import Batch
+from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
+
+_VARIANCE_EPSILON = 1e-8
+"""Added to the variance of the advantages when they are whitened; verl's convention."""
 
 _RETURNS_EPSILON = 1e-5
 """Added to the variance of the returns in the explained variance; verl's convention."""
@@ -63,10 +68,68 @@ def gae(
     return advantages_T, returns_T
 
 
+def with_gae(
+    batch: Batch,
+    values: ListLike[ListLike[float]],
+    *,
+    gamma: float,
+    lam: float,
+    token_rewards: ListLike[ListLike[float]] | None = None,
+) -> Batch:
+    """The batch with an advantage, a return and the old value at each sampled token.
+
+    A sequence is one episode: its rollout's reward falls to its last sampled token. Advantages are whitened
+    over the sampled tokens of the whole batch, returns are not.
+
+    Shapes:
+        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise, what
+        each token is rewarded with beside the rollout's reward, such as a KL penalty.
+    Raises:
+        ValueError: more or fewer of them than the batch has sequences or tokens.
+    """
+    sequences = batch_sequences(batch)
+    none = [[0.0] * sequence.num_loss_tokens for sequence in sequences]
+    given = (none if token_rewards is None else token_rewards, values)
+    for name, rows in zip(("token_rewards", "values"), given, strict=True):
+        if [len(row) for row in rows] != [sequence.num_loss_tokens for sequence in sequences]:
+            raise ValueError(f"{name} must hold one number a sampled token of each sequence of the batch")
+    estimated = [
+        _estimate(sequence, rewards_T, values_T, gamma=gamma, lam=lam)
+        for sequence, rewards_T, values_T in zip(sequences, *given, strict=True)
+    ]
+    whitened = iter(whiten([value for sequence in estimated for value in sequence.token_advantages]))
+    done = iter(
+        [
+            replace(one, token_advantages=tuple(islice(whitened, one.num_loss_tokens))) for one in estimated
+        ]
+    )
+
+    def packed(pack: Pack) -> Pack:
+        return replace(pack, sequences=tuple(islice(done, len(pack.sequences))))
+
+    def cut(mini: MiniBatch) -> MiniBatch:
+        return replace(mini, packs=tuple(packed(pack) for pack in mini.packs))
+
+    return replace(batch, mini_batches=tuple(cut(mini) for mini in batch.mini_batches))
+
+
+def whiten(values: ListLike[float]) -> list[float]:
+    """Centre and scale to variance 1; the sample variance (n - 1) of fewer than two values is 0.
+
+    >>> [round(value, 6) for value in whiten([1.0, 3.0])]
+    [-0.707107, 0.707107]
+    """
+    if not values:
+        return []
+    mean = math.fsum(values) / len(values)
+    scale = 1.0 / math.sqrt(_variance(values) + _VARIANCE_EPSILON)
+    return [(value - mean) * scale for value in values]
+
+
 def gae_measures(batch: Batch) -> dict[str, float]:
-    """Advantages as they are trained on, returns and values over the sampled tokens of the batch, under the
-    names of the metric registry. NaN where there is no token, or for a variance fewer than two."""
-    sequences = [one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences]
+    """What `with_gae` gave and what it was made from, over the sampled tokens of the batch, under the names
+    of the metric registry. NaN where there is no token, or for a variance fewer than two."""
+    sequences = batch_sequences(batch)
     advantages = [value for sequence in sequences for value in sequence.token_advantages]
     returns = [value for sequence in sequences for value in sequence.returns]
     values = [value for sequence in sequences for value in sequence.old_values]
@@ -80,6 +143,27 @@ def gae_measures(batch: Batch) -> dict[str, float]:
         **_spread("critic/values", values),
         "critic/vf_explained_var": explained,
     }
+
+
+def batch_sequences(batch: Batch) -> list[Sequence]:
+    """Every sequence, in the batch's order."""
+    return [sequence for mini in batch.mini_batches for pack in mini.packs for sequence in pack.sequences]
+
+
+def _estimate(
+    sequence: Sequence, rewards_T: ListLike[float], values_T: ListLike[float], *, gamma: float, lam: float
+) -> Sequence:
+    if not len(values_T):
+        return sequence
+    rewards_T = [*rewards_T[:-1], rewards_T[-1] + sequence.reward]
+    sampled_T = [True] * len(values_T)
+    advantages_T, returns_T = gae(rewards_T, values_T, sampled_T, gamma=gamma, lam=lam)
+    return replace(
+        sequence,
+        token_advantages=tuple(advantages_T),
+        returns=tuple(returns_T),
+        old_values=tuple(values_T),
+    )
 
 
 def _variance(values: ListLike[float]) -> float:

@@ -22,7 +22,7 @@ from strop.pipeline.counters import counted_since
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
 from strop.pipeline.dynamic_sampling import NothingToTrain, Sieve, shortage, sieve
 from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
-from strop.pipeline.gae import gae_measures
+from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     advantage_measures,
@@ -40,7 +40,6 @@ from strop.pipeline.rollout import Report, rollout, rollout_plan
 from strop.pipeline.save import Shelf, kept_in, save_is_due
 from strop.pipeline.stop import StopFlag, Stopped
 from strop.pipeline.stopwatch import Stopwatch
-from strop.pipeline.token_advantage import shape_advantages
 from strop.pipeline.validation import mean_at_1, validate, validation_is_due
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
@@ -228,7 +227,7 @@ class _Run:
         with took("values"):
             values = await asyncio.to_thread(critic.values, batch)
         with took("adv"):
-            batch = shape_advantages(batch, self.hyper, None, values).batch
+            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam)
         with took("update_critic"):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)

@@ -13,7 +13,6 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
 
 from strop.pipeline.advantage import group_advantages, rewards_are_equal, whitened, whitened_rollouts
-from strop.pipeline.gae import gae
 from strop.schema.batch import Batch, Pack, Score, Sequence
 from strop.schema.config import HyperParameters
 
@@ -28,19 +27,11 @@ class Shaped:
     metrics: dict[str, float]
 
 
-def shape_advantages(
-    batch: Batch,
-    hyper: HyperParameters,
-    scores: ListLike[Score] | None,
-    values: ListLike[ListLike[float]] | None = None,
-) -> Shaped:
+def shape_advantages(batch: Batch, hyper: HyperParameters, scores: ListLike[Score] | None) -> Shaped:
     """Put the advantages of `hyper`'s algorithm into a batch.
 
     Shapes:
-        scores: one a sequence, in the order of the packs; None where no penalty needs them. values: likewise
-        the critic's, one a sampled token; None without a critic.
-    Raises:
-        ValueError: values for more or fewer sequences or tokens than there are.
+        scores: one a sequence, in the order of the packs; None where neither a penalty nor a critic needs them.
     Source:
         Token penalties: arXiv:2501.03262 (terminal reward, minus beta times KL at each token). Group methods
         take the sum of a rollout's penalties from its reward, before the group's baseline.
@@ -51,9 +42,7 @@ def shape_advantages(
         score = next(known) if known is not None else None
         penalties.append(kl_penalties(hyper, score, sequence.num_loss_tokens))
     metrics = _penalty_metrics(batch, hyper, penalties) if hyper.kl_reward_coef > 0 else {}
-    if values is not None:
-        made = _by_critic(batch, hyper, penalties, values)
-    elif hyper.method.by_token:
+    if hyper.method.by_token:
         made = _returns(batch, hyper, penalties)
     else:
         made = _group_methods(batch, hyper, penalties)
@@ -152,30 +141,6 @@ def _returns(
     return [
         replace(one, returns=tuple(gained), token_advantages=tuple(values))
         for one, gained, values in zip(sequences, returns, whitened_tokens(returns), strict=True)
-    ]
-
-
-def _by_critic(
-    batch: Batch,
-    hyper: HyperParameters,
-    penalties: ListLike[ListLike[float]],
-    values: ListLike[ListLike[float]],
-) -> list[Sequence]:
-    """PPO: whitened advantages by GAE, raw returns. Each sequence of a rollout is an episode of its own that ends
-    with the whole reward."""
-    sequences = list(_sequences(batch))
-    if [len(row) for row in values] != [len(row) for row in penalties]:
-        raise ValueError("the critic's values must be one a sampled token of each sequence of the batch")
-    estimated = [
-        gae(
-            token_rewards(one.reward, taken), row, [True] * len(row), gamma=hyper.gamma, lam=hyper.lam
-        )
-        for one, taken, row in zip(sequences, penalties, values, strict=True)
-    ]
-    advantages = whitened_tokens([advantages_T for advantages_T, _ in estimated])
-    return [
-        replace(one, token_advantages=tuple(better), returns=tuple(gained), old_values=tuple(row))
-        for one, better, (_, gained), row in zip(sequences, advantages, estimated, values, strict=True)
     ]
 
 

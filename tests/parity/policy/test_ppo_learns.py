@@ -5,8 +5,7 @@ import torch
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch
 from strop.pipeline.batch import pack
-from strop.pipeline.gae import gae_measures
-from strop.pipeline.token_advantage import shape_advantages
+from strop.pipeline.gae import gae_measures, with_gae
 from strop.policy.critic import Critic
 from strop.policy.update import Learner
 from strop.schema.batch import Sequence
@@ -69,7 +68,7 @@ def test_ppo_raises_the_reward_and_its_critic_explains_the_returns():
     for step in range(1, STEPS + 1):
         groups = [sampled(learner.weights(), generator, prompt) for prompt in range(2)]
         made = batch(*(mini_batch(pack(group)) for group in groups), step=step)
-        made = shape_advantages(made, hyper, None, critic.values(made)).batch
+        made = with_gae(made, critic.values(made), gamma=hyper.gamma, lam=hyper.lam)
         explained.append(gae_measures(made)["critic/vf_explained_var"])
         assert critic.update(made)["critic/skipped_updates"] == 0
         assert learner.update(made)["actor/num_updates"] == 2

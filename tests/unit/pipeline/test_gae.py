@@ -12,10 +12,7 @@ from fakes.packs import batch, mini_batch, sequence
 from strop.observability.metrics import check_names
 from strop.pipeline import advantage
 from strop.pipeline.batch import pack
-from strop.pipeline.gae import gae, gae_measures
-from strop.pipeline.token_advantage import shape_advantages
-from strop.schema.batch import Score
-from strop.schema.config import HyperParameters
+from strop.pipeline.gae import gae, gae_measures, whiten, with_gae
 
 numbers = st.floats(-3, 3)
 episodes = st.lists(st.tuples(numbers, numbers, st.booleans()), min_size=1, max_size=12)
@@ -109,17 +106,29 @@ def test_discounts_outside_their_range_are_refused(changes):
         gae([0.0], [0.0], [1], **{"gamma": 1.0, "lam": 1.0, **changes})
 
 
+@given(st.lists(numbers, min_size=3, max_size=20, unique=True))
+def test_whitened_values_have_mean_zero_and_variance_one(values):
+    values = [10 * value + index for index, value in enumerate(values)]
+    found = np.array(whiten(values))
+    assert found.mean() == pytest.approx(0, abs=1e-9)
+    if np.var(values) > 1e-3:
+        assert found.var(ddof=1) == pytest.approx(1, abs=1e-4)
+
+
+def test_whitening_equal_values_gives_zeros():
+    assert whiten([0.5, 0.5, 0.5]) == [0.0, 0.0, 0.0]
+    assert whiten([3.0]) == [0.0]
+    assert whiten([]) == []
+
+
 def judged_batch(**changes):
     """Two rollouts of two and one sampled tokens in one mini-batch, one of two tokens in the next."""
     first = replace(sequence([1, 2], [3, 4], rollout_id="a"), reward=1.0)
     second = replace(sequence([1, 2], [5], rollout_id="b"), reward=0.0)
     third = replace(sequence([6], [7, 8], rollout_id="c"), reward=0.5)
     made = batch(mini_batch(pack([first, second])), mini_batch(pack([third])))
-    return shape_advantages(made, ppo(**changes), None, [[0.5, 0.25], [0.5], [0.0, 1.0]]).batch
-
-
-def ppo(**changes) -> HyperParameters:
-    return HyperParameters.model_validate({"algorithm": "ppo", **changes})
+    values = [[0.5, 0.25], [0.5], [0.0, 1.0]]
+    return with_gae(made, values, **{"gamma": 1.0, "lam": 1.0, **changes})
 
 
 def sequences(of):
@@ -145,12 +154,10 @@ def test_advantages_are_whitened_over_all_mini_batches_at_once():
     assert found == pytest.approx([(value - mean) / std for value in raw], abs=1e-6)
 
 
-def test_a_kl_penalty_is_taken_from_each_tokens_reward():
+def test_rewards_of_single_tokens_are_added():
     made = batch(mini_batch(pack([replace(sequence([1], [2, 3]), reward=1.0)])))
-    scores = [Score(old_logprobs=(-1.0, -1.0), reference_logprobs=(-1.5, -2.0))]
-    shaped = shape_advantages(made, ppo(kl_reward_coef=0.5), scores, [[0.0, 0.0]])
-    assert sequences(shaped.batch)[0].returns == (0.25, 0.5)
-    assert shaped.metrics["critic/rewards/mean"] == 0.25
+    made = with_gae(made, [[0.0, 0.0]], gamma=1.0, lam=1.0, token_rewards=[[-0.25, -0.5]])
+    assert sequences(made)[0].returns == (0.25, 0.5)
 
 
 def test_the_rest_of_the_batch_is_untouched():
@@ -165,9 +172,10 @@ def test_the_rest_of_the_batch_is_untouched():
 
 def test_values_that_do_not_fit_the_batch_are_refused():
     made = batch(mini_batch(pack([sequence([1], [2, 3])])))
-    for values in ([[0.0]], [], [[0.0, 0.0], [0.0]]):
-        with pytest.raises(ValueError, match="must be one a sampled token"):
-            shape_advantages(made, ppo(), None, values)
+    with pytest.raises(ValueError, match="values must hold one number a sampled token"):
+        with_gae(made, [[0.0]], gamma=1.0, lam=1.0)
+    with pytest.raises(ValueError, match="token_rewards must hold one number a sampled token"):
+        with_gae(made, [[0.0, 0.0]], gamma=1.0, lam=1.0, token_rewards=[])
 
 
 def test_measures_by_hand():

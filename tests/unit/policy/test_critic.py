@@ -13,7 +13,7 @@ from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.errors import CheckpointError
 from strop.observability.metrics import check_names
 from strop.pipeline.batch import pack
-from strop.pipeline.token_advantage import shape_advantages
+from strop.pipeline.gae import with_gae
 from strop.policy import critic as critic_module
 from strop.policy.critic import Critic
 from strop.schema.batch import Batch, Pack
@@ -48,7 +48,7 @@ def critic(dtype: torch.dtype = torch.float64, model=None, **changes) -> Critic:
 
 def judged(by: Critic, *packs: Pack, step: int = 1, gamma: float = 1.0, lam: float = 1.0) -> Batch:
     made = batch(*(mini_batch(packed) for packed in packs), step=step)
-    return shape_advantages(made, settings(gamma=gamma, lam=lam), None, by.values(made)).batch
+    return with_gae(made, by.values(made), gamma=gamma, lam=lam)
 
 
 def weights(of: Critic) -> dict[str, torch.Tensor]:
@@ -135,7 +135,7 @@ def test_micro_batches_change_neither_weights_nor_metrics(max_nodes: int, monkey
     packs = (GROUP, OTHER, random_pack(3))
     both = [batch(mini_batch(*packs), mini_batch(OTHER)) for _ in range(2)]
     expected_values = whole.values(both[0])
-    made = shape_advantages(both[0], settings(gamma=0.9, lam=0.9), None, expected_values).batch
+    made = with_gae(both[0], expected_values, gamma=0.9, lam=0.9)
     expected = whole.update(made)
     monkeypatch.setattr(critic_module, "MAX_NODES", max_nodes)
     for row, other in zip(cut.values(both[1]), expected_values, strict=True):
