@@ -19,10 +19,11 @@ from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
-from strop.pipeline.config import describe
+from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
+from strop.pipeline.resolved import describe
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic
@@ -142,6 +143,7 @@ async def open_session(
                 checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
                 recorder=Broadcast([recorder, *watchers]),
+                counters=lambda: counted(gateway, engine),
             ),
             training=training,
             validation=validation,
@@ -155,7 +157,9 @@ def with_dtypes(config: JobConfig) -> JobConfig:
     auto = [name for name in ("train_dtype", "sampling_dtype") if getattr(hyper, name) == "auto"]
     chosen = dict.fromkeys(auto, fastest)
     training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
-    return config.model_copy(update={"training": training})
+    origins = {f"training.hyper_parameters.{name}": "this machine" for name in auto}
+    resolved = config.model_copy(update={"training": training})
+    return resolved.with_origins(origins) if config.origins else resolved
 
 
 def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
@@ -174,6 +178,20 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
     return loaded["training"], loaded.get("validation")
+
+
+def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
+    """What both have counted so far, by the names in `pipeline.counters`."""
+    calls, tokens = gateway.stats, engine.stats()
+    return {
+        "trace/rerendered_prompts": calls.rerendered_prompts,
+        "trace/tool_parse_errors": calls.tool_parse_errors,
+        "trace/refused_calls": calls.refused_calls,
+        "trace/aborted_calls": calls.aborted_calls,
+        "trace/replayed_calls": calls.replayed_calls,
+        PREFIX_HITS: tokens.num_prefix_hits,
+        PREFILLED: tokens.num_prefilled,
+    }
 
 
 def new_job_id() -> str:

@@ -6,7 +6,7 @@ For `pipeline.job_keys`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -93,7 +93,8 @@ NOT_HERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some."""
+    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some;
+    `example` a value that it takes, its default where it has one."""
 
     kinds: frozenset[type]
     required: bool
@@ -101,6 +102,12 @@ class Field:
     range: str
     section: type[BaseModel] | None
     is_list: bool
+    example: str
+
+    @property
+    def usual(self) -> str:
+        """What to write where nothing better is known."""
+        return f"e.g. {self.example}" if self.example else "remove it, and a fitting value is chosen"
 
     @property
     def expected(self) -> str:
@@ -157,7 +164,7 @@ def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     choices = field.choices if field else ()
     message = f"expected one of {', '.join(choices)}; found {value!r}"
     near = difflib.get_close_matches(str(value).lower(), choices, n=1)
-    return message, f"did you mean {near[0]!r}?" if near else None
+    return message, f"did you mean {near[0]!r}?" if near else field.usual if field else None
 
 
 def homes_of(key: str) -> list[str]:
@@ -237,7 +244,18 @@ def _field(info: FieldInfo) -> Field:
         range=_range(info),
         section=section,
         is_list=is_list,
+        example=_example(info, choices),
     )
+
+
+def _example(info: FieldInfo, choices: Sequence[str]) -> str:
+    """Its default as one would write it, else a word that it takes."""
+    default: object = None if info.is_required() else info.get_default(call_default_factory=True)
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, (int, float, str)) and default != "":
+        return str(default)
+    return choices[0] if choices else ""
 
 
 def _range(info: FieldInfo) -> str:

@@ -52,11 +52,13 @@ MAX_SKIPPED_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, if any."""
+    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, `best` the one that
+    validated best, if any."""
 
     status: JobStatus
     steps: int
     checkpoint: Path | None
+    best: Path | None
     validations: tuple[tuple[int, float | None], ...]
     sampled_tokens: int
     trained_tokens: int
@@ -98,6 +100,7 @@ async def train(
         status=status,
         steps=run.position.step,
         checkpoint=run.shelf.newest,
+        best=run.shelf.best,
         validations=run.position.validations,
         sampled_tokens=run.position.sampled_tokens,
         trained_tokens=run.position.trained_tokens,

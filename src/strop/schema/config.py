@@ -6,15 +6,16 @@ reads the file and reports every problem with its line. Nothing here touches a d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
 from strop.schema.function import FunctionType
+from strop.schema.knob_rules import Contradiction, contradictions
 
 
 class _Config(BaseModel):
@@ -145,21 +146,10 @@ class HyperParameters(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.max_prompt_length >= self.max_length:
-            raise ValueError(
-                f"max_prompt_length ({self.max_prompt_length}) must be below max_length ({self.max_length}): "
-                "the difference is what the model may answer with"
-            )
-        if self.mini_batch_size > self.batch_size or self.batch_size % self.mini_batch_size:
-            raise ValueError(
-                f"ppo_mini_batch_size ({self.mini_batch_size} prompts) must divide "
-                f"batch_size ({self.batch_size} prompts)"
-            )
-        low, high = self.clip_range
-        if 1 > low > high:  # a low of 1 is no lower bound at all
-            raise ValueError(f"clip_ratio_low ({low}) must not exceed clip_ratio_high ({high})")
+        if complaint := next(contradictions(self), None):
+            raise complaint
         if complaint := next(self._without_effect(), None):
-            raise ValueError(complaint)
+            raise Contradiction(complaint)
         return self
 
     def _without_effect(self) -> Iterator[str]:
@@ -292,7 +282,7 @@ class FunctionConfig(_Config):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.type is FunctionType.ROLLOUT and "weight" in self.model_fields_set:
-            raise ValueError("weight has no effect on a rollout function; it scales rewards")
+            raise Contradiction("weight: has no effect on a rollout function; it scales rewards")
         return self
 
     @property
@@ -333,6 +323,7 @@ class JobConfig(_Config):
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = Field(min_length=1)
     training: Training = Training()
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     @model_validator(mode="before")
     @classmethod
@@ -346,21 +337,34 @@ class JobConfig(_Config):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         kinds = [function.type for function in self.functions]
-        if kinds.count(FunctionType.ROLLOUT) > 1:
-            found = kinds.count(FunctionType.ROLLOUT)
-            raise ValueError(f"functions: at most one rollout function, found {found}")
-        if kinds.count(FunctionType.GROUP_REWARD) > 1:
-            raise ValueError("functions: at most one group_reward function")
+        for kind in (FunctionType.ROLLOUT, FunctionType.GROUP_REWARD):
+            if (found := kinds.count(kind)) > 1:
+                text = f"functions: at most one of type {kind.value}, found {found}"
+                raise Contradiction(text, fix="keep one of them")
         labels = [function.label for function in self.functions]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"functions: the name {label!r} stands twice; give each its own name")
+                text = f"functions: the name {label!r} stands twice"
+                raise Contradiction(text, fix="give each its own name")
         datasets = [dataset.type for dataset in self.datasets]
         if (found := datasets.count("training")) != 1:
-            raise ValueError(f"datasets: expected exactly one of type training, found {found}")
-        if datasets.count("validation") > 1:
-            raise ValueError("datasets: at most one of type validation")
+            text = f"datasets: expected exactly one of type training, found {found}"
+            raise Contradiction(text, fix="put all training rows into one file" if found else "add one")
+        if (found := datasets.count("validation")) > 1:
+            text = f"datasets: at most one of type validation, found {found}"
+            raise Contradiction(text, fix="put all validation rows into one file")
         return self
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each value came from, by dotted key; empty for a job that was not read from a file."""
+        return dict(self._origins)
+
+    def with_origins(self, origins: Mapping[str, str]) -> Self:
+        """The same job, knowing where its values came from."""
+        told = self.model_copy()
+        told._origins = {**self._origins, **origins}
+        return told
 
     @property
     def hyper_parameters(self) -> HyperParameters:
