@@ -97,9 +97,8 @@ def whitened(values: Sequence[float], counts: Sequence[int]) -> list[float]:
 def step_advantages(kind: str, groups: Iterable[Group]) -> dict[str, float]:
     """The advantage of every rollout that has one, by `rollout_id`; what is whitened is so over all of them.
 
-    A group of fewer than two survivors is left out; failed members never touch their siblings' baseline. For
-    `gae`, whose advantages a critic tells token by token later, it is 0.0. A group of equal rewards keeps
-    exactly 0.0 under every kind with a group baseline.
+    A group of fewer than two survivors is left out; failed members never touch their siblings' baseline. A
+    group of equal rewards keeps exactly 0.0 under every kind with a group baseline.
     """
     baselined: dict[str, float] = {}
     tokens: dict[str, int] = {}
@@ -109,14 +108,11 @@ def step_advantages(kind: str, groups: Iterable[Group]) -> dict[str, float]:
         if len(survivors) < 2:
             continue
         rewards_G = [trajectory.reward for trajectory in survivors if trajectory.reward is not None]
-        if kind == "gae":
-            values = [0.0] * len(rewards_G)
-        else:
-            values = rewards_G if kind == "reinforce_pp" else group_advantages(kind, rewards_G)
+        values = rewards_G if kind == "reinforce_pp" else group_advantages(kind, rewards_G)
         for trajectory, value in zip(survivors, values, strict=True):
             baselined[trajectory.rollout_id] = value
             tokens[trajectory.rollout_id] = trajectory.num_sampled_tokens
-            if kind == "reinforce_pp_baseline" and value == 0.0 and rewards_are_equal(rewards_G):
+            if kind != "reinforce_pp" and rewards_are_equal(rewards_G):
                 flat.add(trajectory.rollout_id)
     return whitened_rollouts(kind, baselined, tokens, flat)
 

@@ -25,7 +25,6 @@ from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
 from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
-    advantage_measures,
     batch_measures,
     rollout_measures,
     timing_measures,
@@ -40,6 +39,7 @@ from strop.pipeline.rollout import Report, rollout, rollout_plan
 from strop.pipeline.save import Shelf, kept_in, save_is_due
 from strop.pipeline.stop import StopFlag, Stopped
 from strop.pipeline.stopwatch import Stopwatch
+from strop.pipeline.token_advantage import penalise, shape_advantages, shaped_measures
 from strop.pipeline.validation import mean_at_1, validate, validation_is_due
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
@@ -184,17 +184,28 @@ class _Run:
             with took("adv"):
                 sampled = shape_rewards(found.sampled, self.lengths)
                 groups = found.kept_of(sampled)
-                # GSPO differs from GRPO in its ratio, not in its advantage.
-                advantages = step_advantages("grpo", groups) if machines.critic is None else None
+                advantages = (
+                    step_advantages(hyper.method.advantage, groups) if machines.critic is None else None
+                )
                 masked = masked_rollouts(groups, self.lengths)
                 batch = build_batch(
                     step, groups, advantages, mini_batch_size=hyper.mini_batch_size, masked=masked
                 )
             self.recorder.trajectories(step, sampled, split="train")
             updates: dict[str, float] = {}
+            penalties: list[list[float]] | None = None
+            if hyper.kl_reward_coef > 0:
+                with took("scores"):
+                    scores = await asyncio.to_thread(machines.learner.score, batch)
+                with took("adv"):
+                    penalised = penalise(batch, scores, hyper)
+                batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
             if machines.critic is not None:
-                batch, critic_updates = await self.judge(batch, machines.critic, took)
+                batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
+            elif penalties is not None or hyper.method.by_token:
+                with took("adv"):
+                    batch = shape_advantages(batch, hyper, penalties)
             passes = repeat(batch, hyper.ppo_epochs)
             if taught := self.taught_packs(passes):
                 with took("update_actor"):
@@ -213,7 +224,7 @@ class _Run:
             step,
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
-            **(gae_measures(batch) if advantages is None else advantage_measures(advantages, groups)),
+            **(gae_measures(batch) if machines.critic is not None else shaped_measures(batch)),
             **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
@@ -224,13 +235,16 @@ class _Run:
         )
 
     async def judge(
-        self, batch: Batch, critic: Critic, took: Stopwatch
+        self, batch: Batch, penalties: list[list[float]] | None, critic: Critic, took: Stopwatch
     ) -> tuple[Batch, Mapping[str, float]]:
         """The batch with advantages by the critic's values, and what the critic's own update measured."""
         with took("values"):
             values = await asyncio.to_thread(critic.values, batch)
         with took("adv"):
-            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam)
+            costs = None if penalties is None else [[-cost for cost in row] for row in penalties]
+            batch = with_gae(
+                batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs
+            )
         with took("update_critic"):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)
@@ -298,13 +312,12 @@ class _Run:
             )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
-        """The packs that the learner computes: those with an advantage, or all where the KL loss pulls; none
+        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull; none
         while the critic alone is warmed up."""
         if self.machines.critic is not None and batch.step <= self.hyper.critic_warmup:
             return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
-        pulled = self.hyper.kl_loss_coef > 0
-        return [pack for pack in packs if pulled or any(one.has_advantage for one in pack.sequences)]
+        return [pack for pack in packs if self.hyper.pulls_everywhere or pack.has_advantage]
 
     async def validate_if_due(self) -> None:
         at = self.position

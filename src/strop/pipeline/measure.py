@@ -59,25 +59,6 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
     }
 
 
-def advantage_measures(advantages_by_rollout: Mapping[str, float], groups: Sequence[Group]) -> Values:
-    """Advantages over all sampled tokens that have one, so long answers weigh more; returns equal advantages
-    where, as here, a rollout is rewarded at its end and not discounted.
-
-    Raises:
-        ValueError: an advantage of a rollout that is in none of the groups.
-    """
-    tokens = {member.rollout_id: member.num_sampled_tokens for member in _members(groups)}
-    unknown = [rollout_id for rollout_id in advantages_by_rollout if rollout_id not in tokens]
-    if unknown:
-        raise ValueError(f"advantages of rollouts that are in no group of this step: {unknown[:3]!r}")
-    weighted = [(value, tokens[key]) for key, value in advantages_by_rollout.items() if tokens[key] > 0]
-    num_tokens = sum(count for _, count in weighted)
-    mean = _ratio(math.fsum(value * count for value, count in weighted), num_tokens)
-    values = [value for value, _ in weighted]
-    spread = {"mean": mean, "max": _largest(values), "min": _smallest(values)}
-    return {f"critic/{name}/{how}": x for name in ("advantages", "returns") for how, x in spread.items()}
-
-
 def distillation_measures(groups: Sequence[Group]) -> Values:
     """What a teacher had nothing to judge of."""
     empty = [float(not member.num_sampled_tokens) for member in _members(groups)]
@@ -180,7 +161,8 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
 
 
 def _score_measures(members: Sequence[Trajectory]) -> Values:
-    """Scores as the functions gave them, rewards as they are trained on: shaped by length where asked for."""
+    """Scores as the functions gave them, rewards shaped by length where asked for, before any KL penalty: where
+    one is taken, the flow measures the rewards again."""
     scored = [member for member in members if member.scored]
     return {**_spread("critic/score", _scores(scored)), **_spread("critic/rewards", _rewards(scored))}
 

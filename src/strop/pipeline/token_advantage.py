@@ -8,57 +8,79 @@ holds one number a sampled token, in order; observation tokens in between are no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
 
 from strop.pipeline.advantage import group_advantages, rewards_are_equal, whitened, whitened_rollouts
-from strop.schema.batch import Batch, Pack, Score, Sequence
+from strop.pipeline.gae import batch_sequences
+from strop.schema.batch import Batch, MiniBatch, Pack, Score, Sequence
 from strop.schema.config import HyperParameters
 
 _MAX_EXPONENT = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shaped:
-    """A batch with its final advantages, and what the KL penalty did to its rewards, under metric names."""
+class Penalised:
+    """A batch that brings its reference logprobs, the penalty of each sampled token of each of its sequences in
+    order, and what that did to the rewards, under metric names."""
 
     batch: Batch
+    penalties: list[list[float]]
     metrics: dict[str, float]
 
 
-def shape_advantages(batch: Batch, hyper: HyperParameters, scores: ListLike[Score] | None) -> Shaped:
-    """Put the advantages of `hyper`'s algorithm into a batch.
+def penalise(batch: Batch, scores: ListLike[Score], hyper: HyperParameters) -> Penalised:
+    """Weigh the KL to the reference at each token.
 
     Shapes:
-        scores: one a sequence, in the order of the packs; None where neither a penalty nor a critic needs them.
+        scores: one a sequence, in the order of the packs.
     Source:
-        Token penalties: arXiv:2501.03262 (terminal reward, minus beta times KL at each token). Group methods
-        take the sum of a rollout's penalties from its reward, before the group's baseline.
+        arXiv:2501.03262: reward at the end, minus beta times KL at each token. k1 is unbiased there and has
+        the full gradient of the sequence's KL, arXiv:2506.09477.
     """
-    known = iter(scores) if scores is not None else None
-    penalties: list[list[float]] = []
-    for sequence in _sequences(batch):
-        score = next(known) if known is not None else None
-        penalties.append(kl_penalties(hyper, score, sequence.num_loss_tokens))
-    metrics = _penalty_metrics(batch, hyper, penalties) if hyper.kl_reward_coef > 0 else {}
-    if hyper.method.by_token:
-        made = _returns(batch, hyper, penalties)
-    else:
-        made = _group_methods(batch, hyper, penalties)
-    references = [score.reference_logprobs for score in scores] if scores is not None else [()] * len(made)
-    final = iter(replace(one, reference_logprobs=two) for one, two in zip(made, references, strict=True))
-    return Shaped(batch=with_sequences(batch, lambda _: next(final)), metrics=metrics)
-
-
-def kl_penalties(hyper: HyperParameters, score: Score | None, num_tokens: int) -> list[float]:
-    """beta times the KL estimate at each token, with the logprobs of the step's start."""
-    if not hyper.kl_reward_coef or score is None:
-        return [0.0] * num_tokens
-    return [
-        hyper.kl_reward_coef * kl_value(hyper.kl_reward_type, old, reference)
-        for old, reference in zip(score.old_logprobs, score.reference_logprobs, strict=True)
+    penalties = [
+        [
+            hyper.kl_reward_coef * kl_value(hyper.kl_reward_type, old, reference)
+            for old, reference in zip(score.old_logprobs, score.reference_logprobs, strict=True)
+        ]
+        for score in scores
     ]
+    known = iter(scores)
+    return Penalised(
+        batch=_with_sequences(
+            batch, lambda one: replace(one, reference_logprobs=next(known).reference_logprobs)
+        ),
+        penalties=penalties,
+        metrics=_penalty_metrics(batch, hyper, penalties),
+    )
+
+
+def shape_advantages(
+    batch: Batch, hyper: HyperParameters, penalties: ListLike[ListLike[float]] | None
+) -> Batch:
+    """The advantages of an algorithm without a critic, by token where it has them so.
+
+    Token penalties count at their tokens for REINFORCE++; group methods take the sum of a rollout's penalties
+    from its reward before the baseline of its group, which is that of the rollouts in the batch.
+    """
+    if penalties is None:
+        penalties = [[0.0] * sequence.num_loss_tokens for sequence in batch_sequences(batch)]
+    made = _token_returns if hyper.method.by_token else _group_methods
+    final = iter(made(batch, hyper, penalties))
+    return _with_sequences(batch, lambda _: next(final))
+
+
+def shaped_measures(batch: Batch) -> dict[str, float]:
+    """Advantages and returns over all sampled tokens of a batch, so that long answers weigh more, under their
+    registry names. Returns equal advantages where a rollout is rewarded once, at its end."""
+    advantages: list[float] = []
+    returns: list[float] = []
+    for one in batch_sequences(batch):
+        values = one.token_advantages or (one.advantage,) * one.num_loss_tokens
+        advantages += values
+        returns += one.returns or values
+    return {**_spread("critic/advantages", advantages), **_spread("critic/returns", returns)}
 
 
 def kl_value(kind: str, policy_logprob: float, reference_logprob: float) -> float:
@@ -114,26 +136,23 @@ def whitened_tokens(rows: ListLike[ListLike[float]]) -> list[list[float]]:
     return [[next(values) for _ in row] for row in rows]
 
 
-def with_sequences(batch: Batch, change: Callable[[Sequence], Sequence]) -> Batch:
+def _with_sequences(batch: Batch, change: Callable[[Sequence], Sequence]) -> Batch:
     """The batch with every sequence changed, in the order of the packs."""
-    minis = tuple(
-        replace(
-            mini,
-            packs=tuple(
-                replace(pack, sequences=tuple(change(sequence) for sequence in pack.sequences))
-                for pack in mini.packs
-            ),
-        )
-        for mini in batch.mini_batches
-    )
-    return replace(batch, mini_batches=minis)
+
+    def packed(pack: Pack) -> Pack:
+        return replace(pack, sequences=tuple(change(sequence) for sequence in pack.sequences))
+
+    def cut(mini: MiniBatch) -> MiniBatch:
+        return replace(mini, packs=tuple(packed(pack) for pack in mini.packs))
+
+    return replace(batch, mini_batches=tuple(cut(mini) for mini in batch.mini_batches))
 
 
-def _returns(
+def _token_returns(
     batch: Batch, hyper: HyperParameters, penalties: ListLike[ListLike[float]]
 ) -> list[Sequence]:
     """REINFORCE++: whitened returns of every token. Each sequence of a rollout ends with the whole reward."""
-    sequences = list(_sequences(batch))
+    sequences = batch_sequences(batch)
     returns = [
         discounted_returns(token_rewards(one.reward, taken), [True] * len(taken), gamma=hyper.gamma)
         for one, taken in zip(sequences, penalties, strict=True)
@@ -153,7 +172,7 @@ def _group_methods(
     baselined: dict[str, float] = {}
     tokens: dict[str, int] = {}
     flat: set[str] = set()
-    for pack in _packs(batch):
+    for pack in (pack for mini in batch.mini_batches for pack in mini.packs):
         rewards: dict[str, float] = {}
         for sequence in pack.sequences:
             key = sequence.rollout_id
@@ -168,7 +187,7 @@ def _group_methods(
         if rewards_are_equal(rewards_G):
             flat |= rewards.keys()
     advantages = whitened_rollouts(kind, baselined, tokens, flat)
-    return [replace(one, advantage=advantages[one.rollout_id]) for one in _sequences(batch)]
+    return [replace(one, advantage=advantages[one.rollout_id]) for one in batch_sequences(batch)]
 
 
 def _penalty_metrics(
@@ -177,30 +196,21 @@ def _penalty_metrics(
     """Rewards as they were learned from, over rollouts, and the mean KL that was taken from them."""
     rewards: dict[str, float] = {}
     means: list[float] = []
-    for sequence, taken in zip(_sequences(batch), penalties, strict=True):
+    for sequence, taken in zip(batch_sequences(batch), penalties, strict=True):
         key = sequence.rollout_id
         rewards[key] = rewards.get(key, sequence.reward) - math.fsum(taken)
         if taken:
             means.append(math.fsum(taken) / len(taken) / hyper.kl_reward_coef)
-    return {**_spread("critic/rewards", rewards), "actor/reward_kl_penalty": _mean(means)}
+    return {**_spread("critic/rewards", rewards.values()), "actor/reward_kl_penalty": _mean(means)}
 
 
-def _spread(name: str, values: Mapping[str, float]) -> dict[str, float]:
-    found = list(values.values())
+def _spread(name: str, values: Collection[float]) -> dict[str, float]:
     return {
-        f"{name}/mean": _mean(found),
-        f"{name}/max": max(found, default=math.nan),
-        f"{name}/min": min(found, default=math.nan),
+        f"{name}/mean": _mean(values),
+        f"{name}/max": max(values, default=math.nan),
+        f"{name}/min": min(values, default=math.nan),
     }
 
 
-def _mean(values: ListLike[float]) -> float:
+def _mean(values: Collection[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
-
-
-def _packs(batch: Batch) -> Iterator[Pack]:
-    return (pack for mini in batch.mini_batches for pack in mini.packs)
-
-
-def _sequences(batch: Batch) -> Iterator[Sequence]:
-    return (sequence for pack in _packs(batch) for sequence in pack.sequences)

@@ -117,6 +117,9 @@ class Critic:
         Raises:
             ValueError: a batch without returns.
         """
+        sequences = (one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences)
+        if any(len(one.old_values) != one.num_loss_tokens for one in sequences):
+            raise ValueError("the batch has no returns: its advantages were not made with a critic")
         rate = learning_rate(
             max(0, batch.step - 1),
             self._hyper,
@@ -163,8 +166,6 @@ class Critic:
         self._optimizer.zero_gradients()
         sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
         for forest in self._forests(mini):
-            if forest.old_values_ST is None or forest.returns_ST is None:
-                raise ValueError("the batch has no returns: its advantages were not made with this critic")
             values_ST = self._values(forest)
             loss, metrics = value_loss(
                 values_BT=values_ST,

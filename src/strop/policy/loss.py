@@ -16,7 +16,7 @@ from strop.policy.kl import kl
 from strop.policy.surrogates import Inputs, surrogate
 from strop.policy.value_loss import value_loss
 
-__all__ = ["aggregate", "kl", "policy_loss", "value_loss"]
+__all__ = ["Aggregation", "aggregate", "kl", "policy_loss", "value_loss"]
 
 
 def policy_loss(

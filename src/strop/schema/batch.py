@@ -12,9 +12,9 @@ class Sequence:
     Shapes:
         token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
-        token_advantages, reference_logprobs, returns, old_values: one a sampled token, in order, or empty: then
-        the advantage is `advantage` everywhere, and the learner computes the reference's logprobs where it
-        needs them. The last two are the critic's.
+        token_advantages, reference_logprobs: one a sampled token, in order, or empty: then the advantage is
+        `advantage` everywhere, and the learner computes the reference's logprobs where it needs them.
+        returns, old_values: likewise; old values are empty without a critic.
     Units:
         reward and advantage are the rollout's. `weight` is this sequence's share of the rollout's sampled
         tokens: a rollout weighs the same however many sequences it gave.

@@ -237,11 +237,6 @@ class HyperParameters(_Config):
         """Whether sequences of advantage 0 have a gradient too."""
         return self.kl_loss_coef > 0 or self.entropy_coeff > 0
 
-    @property
-    def needs_scores(self) -> bool:
-        """Whether advantages can be told only after the learner has looked at the batch."""
-        return self.kl_reward_coef > 0 or self.method.critic
-
 
 class DataSource(StrEnum):
     FILE_ID = "file_id"

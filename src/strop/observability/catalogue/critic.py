@@ -16,9 +16,9 @@ CRITIC = (
     *spread(
         "critic/rewards",
         "score",
-        "Reward of a trajectory as it is trained on: the weighted sum of its reward functions, less what "
-        "an overlong answer costs",
-        "参与训练的轨迹奖励：各奖励函数得分的加权和，再扣除过长回答的惩罚",
+        "Reward of a trajectory as it is trained on: the weighted sum of its reward functions, less what an "
+        "overlong answer and, with kl_reward_coef, the distance to the reference cost",
+        "参与训练的轨迹奖励：各奖励函数得分的加权和，再扣除过长回答的惩罚，以及（设置 kl_reward_coef 时）与参考模型的 KL",
         over=_SCORED,
     ),
     *spread(
@@ -45,10 +45,11 @@ CRITIC = (
     *spread(
         "critic/returns",
         "",
-        "Return; without a critic it equals the advantage, since a rollout is rewarded once, at its end; with "
-        "one it is the advantage before whitening plus the value: what the critic learns",
-        "回报；没有价值模型时奖励只在 rollout 结束时给出，故与优势相同；使用价值模型时为白化前的优势加价值，"
-        "即价值模型的学习目标",
+        "Return. Of group methods it equals the advantage, since a rollout is rewarded once, at its end; of "
+        "REINFORCE++ it is the discounted reward before whitening; with a critic the advantage before "
+        "whitening plus the value: what the critic learns",
+        "回报。组方法的奖励只在 rollout 结束时给出，故与优势相同；REINFORCE++ 为白化前的折扣奖励；"
+        "使用价值模型时为白化前的优势加价值，即价值模型的学习目标",
         over=_TOKENS,
     ),
     *spread(

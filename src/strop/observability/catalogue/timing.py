@@ -35,6 +35,12 @@ TIMING = (
         "重新计算步初对数概率的时间。",
     ),
     metric(
+        "timing/s/scores",
+        "s",
+        "Time to compute policy and reference logprobs of the step for a KL penalty. Only with kl_reward_coef.",
+        "为 KL 惩罚计算本步策略与参考对数概率的时间。仅当设置 kl_reward_coef 时存在。",
+    ),
+    metric(
         "timing/s/values",
         "s",
         "Time of the critic to value every sampled token of the step. Only with a critic.",
