@@ -223,6 +223,12 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
             f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
             "lower it, or write -1 for 3 % of the run",
         ),
+        _Rule(
+            ("critic_warmup", "batch_size", "n_epochs", "max_steps"),
+            hyper.critic_warmup >= steps > 0 and hyper.critic_warmup < (hyper.max_steps or math.inf),
+            f"{hyper.critic_warmup} takes all of the run's {steps} steps: the policy would never be trained",
+            f"lower it below {steps}, or raise n_epochs",
+        ),
     ]
 
 

@@ -96,7 +96,7 @@ class HyperParameters(_Config):
     lr_warmup_steps: int = Field(default=-1, ge=-1)
     n_epochs: int = Field(default=1, ge=1, le=200)
     batch_size: int = Field(default=8, ge=1, le=100_000)
-    n_rollouts: int = Field(default=8, ge=2, le=1024)
+    n_rollouts: int = Field(default=8, ge=1, le=1024)
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
     ppo_epochs: int = Field(default=1, ge=1, le=100)
     max_length: int = Field(default=1024, ge=2, le=131_072)
