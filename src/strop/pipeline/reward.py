@@ -56,6 +56,7 @@ def reward_plan(config: JobConfig, job_id: str) -> RewardPlan:
         functions=config.functions_of(FunctionType.REWARD),
         group_function=group_functions[0] if group_functions else None,
         max_attempts=config.hyper_parameters.max_attempts,
+        required=not config.distils,
     )
 
 

@@ -16,6 +16,7 @@ from strop.pipeline.loop import train
 from strop.pipeline.ports import Machines
 from strop.pipeline.stop import StopFlag
 from strop.schema.config import JobConfig
+from strop.schema.function import Reward, RewardOutput
 from strop.schema.sample import Sample
 
 
@@ -113,7 +114,7 @@ async def test_while_the_critic_is_warmed_up_the_policy_stays(bench):
 
 
 async def test_groups_of_equal_rewards_still_teach(tmp_path):
-    bench = Bench(tmp_path, right=lambda payload: 1.0)
+    bench = Bench(tmp_path, right=lambda payload: RewardOutput(reward=Reward(reward_score=1.0)))
     await bench.train(job())
     assert len(bench.learner.batches) == len(bench.critic.batches) == 1
 
