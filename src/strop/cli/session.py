@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_log import logging_to
@@ -28,6 +29,7 @@ from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic
 from strop.policy.precision import has_fast_bfloat16
+from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
@@ -116,7 +118,8 @@ async def open_session(
             steps = total_steps(hyper, len(training))
             # Before the learner: it takes the model over, and the critic begins as a copy of it.
             critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
-            learner = Learner(model, tokenizer, hyper, total_steps=steps)
+            teacher = load_teacher(config, tokenizer, say)
+            learner = Learner(model, tokenizer, hyper, total_steps=steps, teacher=teacher)
             say(t("starting the functions", "启动函数"))
             await stack.enter_async_context(pool)
             engine.start()
@@ -148,6 +151,16 @@ async def open_session(
             training=training,
             validation=validation,
         )
+
+
+def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> Teacher | None:
+    """The frozen model that judges the student's tokens, where the job has one."""
+    name = config.training.teacher_model
+    if name is None:
+        return None
+    say(t("loading the teacher", "加载教师模型"))
+    model, its_tokenizer = models.load(name, on_progress=say)
+    return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 
 
 def with_dtypes(config: JobConfig) -> JobConfig:

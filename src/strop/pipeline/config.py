@@ -21,8 +21,8 @@ from strop.pipeline.job_keys import Checked, check_keys
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.job_words import path_of
 from strop.pipeline.resolved import HYPER, origins_of
+from strop.pipeline.training_types import type_complaints
 from strop.schema.config import FunctionModel, HyperParameters, JobConfig
-
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
 """A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
@@ -119,19 +119,26 @@ def _with_absolute_paths(
             missing((*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}", "relative to workspace_dir")
         elif complaint := _code_problem(function.fcmodel):
             missing((*here, "classpath"), *complaint)
-    model = config.model
-    if os.path.isdir(workspace / model.name):
-        model = model.model_copy(update={"name": str(_resolve(workspace, model.name))})
-    elif model.name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(model.name)):
-        fix = "it is relative to workspace_dir"
-        missing(("model",), f"no such folder: {_resolve(workspace, model.name)}", fix)
-    elif check_model is not None and (wrong := check_model(model.name)) is not None:
-        missing(("model",), *wrong)
+
+    def named_model(path: KeyPath, name: str) -> str:
+        if os.path.isdir(workspace / name):
+            return str(_resolve(workspace, name))
+        if name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(name)):
+            missing(path, f"no such folder: {_resolve(workspace, name)}", "it is relative to workspace_dir")
+        elif check_model is not None and (wrong := check_model(name)) is not None:
+            missing(path, *wrong)
+        return name
+
+    training = config.training
+    if training.teacher_model is not None:
+        teacher = named_model(("training", "teacher_model"), training.teacher_model)
+        training = training.model_copy(update={"teacher_model": teacher})
     resolved = {
         "workspace_dir": str(workspace),
         "datasets": tuple(datasets),
         "functions": tuple(functions),
-        "model": model,
+        "model": config.model.model_copy(update={"name": named_model(("model",), config.model.name)}),
+        "training": training,
     }
     return config.model_copy(update=resolved), problems
 
@@ -180,6 +187,9 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
+    for path, message, fix in type_complaints(config):
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     rewards = [function for function in config.functions if function.type.value != "rollout"]
     if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
         index = config.functions.index(rewards[0])
@@ -222,6 +232,12 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
             hyper.lr_warmup_steps > steps > 0 and hyper.lr_warmup_steps <= (hyper.max_steps or math.inf),
             f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
             "lower it, or write -1 for 3 % of the run",
+        ),
+        _Rule(
+            ("critic_warmup", "batch_size", "n_epochs", "max_steps"),
+            hyper.critic_warmup >= steps > 0 and hyper.critic_warmup < (hyper.max_steps or math.inf),
+            f"{hyper.critic_warmup} takes all of the run's {steps} steps: the policy would never be trained",
+            f"lower it below {steps}, or raise n_epochs",
         ),
     ]
 

@@ -61,6 +61,10 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
             hyper.kl_loss_coef >= 1,
             f"kl_loss_coef {hyper.kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is usual",
         ),
+        (
+            hyper.critic_warmup > 0,
+            f"critic_warmup {hyper.critic_warmup}: in so many first steps the critic alone learns",
+        ),
         (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
         (
             hyper.learning_rate > 1e-3,

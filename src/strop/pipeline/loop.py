@@ -26,6 +26,7 @@ from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     batch_measures,
+    distillation_measures,
     rollout_measures,
     timing_measures,
     validation_measures,
@@ -184,12 +185,14 @@ class _Run:
             with took("adv"):
                 sampled = shape_rewards(found.sampled, self.lengths)
                 groups = found.kept_of(sampled)
-                advantages = (
-                    step_advantages(hyper.method.advantage, groups) if machines.critic is None else None
-                )
                 masked = masked_rollouts(groups, self.lengths)
                 batch = build_batch(
-                    step, groups, advantages, mini_batch_size=hyper.mini_batch_size, masked=masked
+                    step,
+                    groups,
+                    None if self.judged_by_token else step_advantages(hyper.method.advantage, groups),
+                    mini_batch_size=hyper.mini_batch_size,
+                    masked=masked,
+                    scored=not self.config.distils,
                 )
             self.recorder.trajectories(step, sampled, split="train")
             updates: dict[str, float] = {}
@@ -203,7 +206,7 @@ class _Run:
             if machines.critic is not None:
                 batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
-            elif penalties is not None or hyper.method.by_token:
+            elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
                 with took("adv"):
                     batch = shape_advantages(batch, hyper, penalties)
             passes = repeat(batch, hyper.ppo_epochs)
@@ -214,7 +217,7 @@ class _Run:
                     self.recorder.progress(step, "update", 1, 1)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
-            elif machines.critic is None:
+            elif not self.judged_by_token:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
                 self.recorder.event("step_without_gradient", text, step=step)
             if updates:
@@ -224,7 +227,7 @@ class _Run:
             step,
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
-            **(gae_measures(batch) if machines.critic is not None else shaped_measures(batch)),
+            **self.judgement_measures(batch, sampled),
             **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
@@ -233,6 +236,17 @@ class _Run:
             **counted_since(counts, machines.counters()),
             **updates,
         )
+
+    @property
+    def judged_by_token(self) -> bool:
+        """Whether advantages come from a critic or a teacher, and no group needs a baseline."""
+        return self.machines.critic is not None or self.config.distils
+
+    def judgement_measures(self, batch: Batch, sampled: tuple[Group, ...]) -> dict[str, float]:
+        """Advantages and what they were made from. A teacher's are made, and measured, in the learner."""
+        if self.config.distils:
+            return distillation_measures(sampled)
+        return gae_measures(batch) if self.machines.critic is not None else shaped_measures(batch)
 
     async def judge(
         self, batch: Batch, penalties: list[list[float]] | None, critic: Critic, took: Stopwatch
@@ -317,7 +331,8 @@ class _Run:
         if self.machines.critic is not None and batch.step <= self.hyper.critic_warmup:
             return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
-        return [pack for pack in packs if self.hyper.pulls_everywhere or pack.has_advantage]
+        pulled = self.hyper.pulls_everywhere or self.config.distils
+        return [pack for pack in packs if pulled or pack.has_advantage]
 
     async def validate_if_due(self) -> None:
         at = self.position

@@ -60,6 +60,7 @@ def describe(config: JobConfig) -> dict[str, Any]:
         function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
     hyper = config.hyper_parameters
     described["training"]["hyper_parameters"] |= {name: value(hyper) for name, (value, _) in IN_USE.items()}
+    described["mode"] = described["training"]["type"] = config.training_type.value
     return described | ({"origins": config.origins} if config.origins else {})
 
 

@@ -96,9 +96,9 @@ class Critic:
         found: list[list[float]] = []
         for mini in batch.mini_batches:
             rows = (
-                values_T[mask_T].tolist()
+                values_T[:length].tolist()
                 for forest in self._forests(mini)
-                for values_T, mask_T in zip(self._values(forest), forest.mask_ST, strict=True)
+                for values_T, length in zip(self._values(forest), forest.lengths_S.tolist(), strict=True)
             )
             # Forests leave out sequences without a sampled token.
             found += [
@@ -114,7 +114,12 @@ class Critic:
         Returns:
             Metrics under their registry names, averaged over the updates; NaN where there was none. A
             gradient that is not finite changes nothing and is counted.
+        Raises:
+            ValueError: a batch without returns.
         """
+        sequences = (one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences)
+        if any(len(one.old_values) != one.num_loss_tokens for one in sequences):
+            raise ValueError("the batch has no returns: its advantages were not made with a critic")
         rate = learning_rate(
             max(0, batch.step - 1),
             self._hyper,
@@ -124,7 +129,8 @@ class Critic:
         updates = [self._update_once(mini, rate) for mini in batch.mini_batches]
         return {
             **{name: _mean([update[name] for update in updates]) for name in _UPDATE_MEANS},
-            "critic/skipped_updates": sum(update["skipped"] for update in updates),
+            "critic/num_updates": sum(update["stepped"] for update in updates),
+            "critic/skipped_updates": sum(1.0 - update["stepped"] for update in updates),
             "critic/lr": rate,
         }
 
@@ -160,11 +166,13 @@ class Critic:
         self._optimizer.zero_gradients()
         sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
         for forest in self._forests(mini):
+            values_ST = self._values(forest)
             loss, metrics = value_loss(
-                values_BT=self._values(forest),
+                values_BT=values_ST,
                 old_values_BT=forest.old_values_ST,
                 returns_BT=forest.returns_ST,
-                mask_BT=forest.mask_ST,
+                # Not the forest's mask: whatever the engine said of a token, its context has a return.
+                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
                 clip=self._hyper.cliprange_value or None,
                 num_tokens=mini.num_loss_tokens,
             )
@@ -174,7 +182,7 @@ class Critic:
         stepped, sums["critic/grad_norm"] = self._optimizer.step(
             rate, max_grad_norm=self._hyper.max_grad_norm
         )
-        return {**sums, "skipped": float(not stepped)}
+        return {**sums, "stepped": float(stepped)}
 
 
 def _mean(values: list[float]) -> float:

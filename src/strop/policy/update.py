@@ -24,6 +24,7 @@ from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.share import Share, num_bad_tokens, shares
+from strop.policy.teacher import Teacher
 from strop.policy.weights_file import has_names, read_tensors, write_model, write_tensors
 from strop.schema.batch import Batch, MiniBatch, Pack, Score
 from strop.schema.config import HyperParameters
@@ -48,9 +49,11 @@ class Learner:
         hyper_parameters: HyperParameters,
         *,
         total_steps: int,
+        teacher: Teacher | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine.
+        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. With a `teacher`, it judges
+        every token in place of the advantages in the batch.
 
         Raises:
             ModelError: a model that the packed forward pass would not compute right.
@@ -58,6 +61,7 @@ class Learner:
         self._hyper = hyper_parameters
         self._total_steps = total_steps
         self._tokenizer = tokenizer
+        self._teacher = teacher
         self._saved_dtype = next(model.parameters()).dtype
         chosen, self.notice = working_dtype(hyper_parameters.train_dtype)
         # Nothing here is random: no dropout, so that old logprobs and policy logprobs are one function.
@@ -172,14 +176,18 @@ class Learner:
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:
         """What must be computed of a mini-batch: nothing where it has no gradient at all."""
-        if not self._hyper.pulls_everywhere and not any(pack.has_advantage for pack in mini.packs):
+        if not self._pulls_everywhere and not any(pack.has_advantage for pack in mini.packs):
             return []
         return make_forests([pack for pack in mini.packs if self._computes(pack)], max_nodes=MAX_NODES)
 
     def _computes(self, pack: Pack) -> bool:
         # What rejection drops of packs without a gradient must be known as well: it leaves the denominators.
-        everything = self._hyper.pulls_everywhere or self._hyper.rollout_rs != "none"
+        everything = self._pulls_everywhere or self._hyper.rollout_rs != "none"
         return everything or pack.has_advantage
+
+    @property
+    def _pulls_everywhere(self) -> bool:
+        return self._hyper.pulls_everywhere or self._teacher is not None
 
     @torch.no_grad()
     def _old_logprobs(self, forest: Forest, measures: StepMeasures) -> Tensor | None:
@@ -225,6 +233,11 @@ class Learner:
             rows = forest.sequence_edges_ST
             policy_ST = policy_E[rows]
             reference_ST = self._wanted_reference(forest, measures)
+            told: dict[str, float] = {}
+            if self._teacher is not None:
+                forest, told = self._teacher.judged(
+                    forest, old_E[rows], share.mask_ST, num_tokens=share.num_tokens
+                )
             loss, metrics = objective(
                 self._hyper,
                 forest,
@@ -234,7 +247,7 @@ class Learner:
                 entropies_ST=entropies_E[rows],
                 reference_ST=reference_ST,
             )
-            measures.add_loss(metrics, num_tokens=int(share.mask_ST.sum()))
+            measures.add_loss(metrics | told, num_tokens=int(share.mask_ST.sum()))
             if reference_ST is not None:
                 measures.add_drift(share.mask_ST, policy_ST.detach(), reference_ST)
             loss.backward()

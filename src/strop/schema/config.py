@@ -59,6 +59,13 @@ class Scheduler(StrEnum):
     COSINE = "cosine"
 
 
+class TrainingType(StrEnum):
+    """What a job learns from: rewards, or a teacher that judges the student's own tokens."""
+
+    REINFORCEMENT = "reinforcement"
+    PG_OPD = "pg_opd"
+
+
 class SaveStrategy(StrEnum):
     STEPS = "steps"
     EPOCH = "epoch"
@@ -96,7 +103,7 @@ class HyperParameters(_Config):
     lr_warmup_steps: int = Field(default=-1, ge=-1)
     n_epochs: int = Field(default=1, ge=1, le=200)
     batch_size: int = Field(default=8, ge=1, le=100_000)
-    n_rollouts: int = Field(default=8, ge=2, le=1024)
+    n_rollouts: int = Field(default=8, ge=1, le=1024)
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
     ppo_epochs: int = Field(default=1, ge=1, le=100)
     max_length: int = Field(default=1024, ge=2, le=131_072)
@@ -296,7 +303,10 @@ class Resources(_Config):
 
 
 class Training(_Config):
-    type: Literal["reinforcement"] = "reinforcement"
+    """How the model is trained. `teacher_model` is named as `model` is; for `pg_opd` alone."""
+
+    type: TrainingType | None = None
+    teacher_model: str | None = Field(default=None, min_length=1)
     hyper_parameters: HyperParameters = HyperParameters()
     resources: Resources = Resources()
 
@@ -306,17 +316,20 @@ class FoundationModel(_Config):
 
 
 class JobConfig(_Config):
-    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`."""
+    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`.
+
+    What is trained stands in `training.type` or `mode`, whichever is given; `training_type` says it.
+    """
 
     name: str = Field(
         default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
     )
     model: Annotated[FoundationModel, Field()]
-    mode: Literal["reinforcement"] = "reinforcement"
+    mode: TrainingType | None = None
     workspace_dir: str = "."
     tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    functions: tuple[FunctionConfig, ...] = Field(min_length=1)
+    functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
     _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
 
@@ -331,6 +344,9 @@ class JobConfig(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.mode and self.training.type and self.mode is not self.training.type:
+            text = f"mode: {self.mode.value} contradicts training.type {self.training.type.value}"
+            raise Contradiction(text, fix="keep one of them")
         kinds = [function.type for function in self.functions]
         for kind in (FunctionType.ROLLOUT, FunctionType.GROUP_REWARD):
             if (found := kinds.count(kind)) > 1:
@@ -364,6 +380,15 @@ class JobConfig(_Config):
     @property
     def hyper_parameters(self) -> HyperParameters:
         return self.training.hyper_parameters
+
+    @property
+    def training_type(self) -> TrainingType:
+        return self.training.type or self.mode or TrainingType.REINFORCEMENT
+
+    @property
+    def distils(self) -> bool:
+        """Whether a teacher judges the tokens, and rewards are only measured."""
+        return self.training_type is TrainingType.PG_OPD
 
     def functions_of(self, kind: FunctionType) -> tuple[FunctionConfig, ...]:
         return tuple(function for function in self.functions if function.type is kind)

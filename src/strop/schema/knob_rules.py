@@ -26,6 +26,7 @@ def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:
     yield from _clipping(hyper)
     yield from _lengths(hyper)
     yield from _dynamic_sampling(hyper)
+    yield from _critic(hyper)
 
 
 def _sizes(hyper: HyperParameters) -> Iterator[Contradiction]:
@@ -76,4 +77,23 @@ def _dynamic_sampling(hyper: HyperParameters) -> Iterator[Contradiction]:
         yield Contradiction(
             "max_num_gen_batches: has no effect while filter_groups is off",
             fix="set filter_groups: true, or remove it",
+        )
+
+
+def _critic(hyper: HyperParameters) -> Iterator[Contradiction]:
+    if hyper.n_rollouts < 2 and not hyper.method.critic:
+        yield Contradiction(
+            f"n_rollouts: 1 leaves {hyper.algorithm} without a baseline: it compares the rollouts of a prompt",
+            fix="set it to at least 2, or take ppo, whose critic needs no group",
+        )
+    if hyper.max_steps is not None and hyper.critic_warmup >= hyper.max_steps:
+        yield Contradiction(
+            f"critic_warmup: {hyper.critic_warmup} takes all of max_steps {hyper.max_steps}: "
+            "the policy would never be trained",
+            fix=f"lower it below {hyper.max_steps}, or raise max_steps",
+        )
+    if hyper.method.critic and hyper.critic_learning_rate == 0:
+        yield Contradiction(
+            "critic_learning_rate: 0 leaves every value at 0, and advantages without a baseline",
+            fix="1e-5 is usual; for no critic take another algorithm",
         )

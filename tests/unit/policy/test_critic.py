@@ -242,6 +242,18 @@ def test_bfloat16_keeps_updates_that_its_working_weights_would_round_away():
     assert change == pytest.approx(1e-6, rel=0.1)
 
 
+def test_a_token_whose_behaviour_logprob_is_no_number_has_a_value_and_a_return_all_the_same():
+    packed = pack([replace(sequence([1, 2], [3, 4], behaviour=[math.nan, -1.0]), reward=1.0)])
+    plain = pack([replace(sequence([1, 2], [3, 4]), reward=1.0)])
+    ours, expected = critic(), critic()
+    assert ours.update(judged(ours, packed)) == expected.update(judged(expected, plain))
+
+
+def test_a_batch_without_returns_is_refused():
+    with pytest.raises(ValueError, match="no returns"):
+        critic().update(batch(mini_batch(GROUP)))
+
+
 def test_a_batch_without_mini_batches_reports_no_number():
     metrics = critic().update(batch(step=3))
     assert math.isnan(metrics["critic/vf_loss"])
