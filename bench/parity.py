@@ -3,12 +3,12 @@
     python -m bench.parity --verl path/to/verl --skyrl path/to/SkyRL [--fixtures 1000] [--seed 0]
 
 Runs their own code on random fixtures beside ours, in float64. Their functions are taken from their files as
-they stand, without importing the packages, so that nothing of theirs needs to be installed. Prints the largest
-difference of each comparison and ends with status 1 if one exceeds its tolerance.
+they stand, without importing the packages, so that nothing of theirs needs to be installed. Prints the
+largest difference of each comparison and ends with status 1 if one exceeds its tolerance.
 
-What is not compared, because they define it otherwise: verl's `seq-mean-token-sum-norm` is no mean over rows in
-every version; both count fully masked rows in some denominators; both let REINFORCE++ step over observation
-tokens by padding, so masks have no holes there; both clamp k3 to 10, so fixtures stay below.
+What is not compared, because they define it otherwise: verl's `seq-mean-token-sum-norm` is no mean over rows
+in every version; both count fully masked rows in some denominators; both let REINFORCE++ step over
+observation tokens by padding, so masks have no holes there; both clamp k3 to 10, so fixtures stay below.
 """
 
 from __future__ import annotations
@@ -117,7 +117,12 @@ def compare_losses(peer: Peer, one: Fixture, found: Found) -> None:
             def theirs(policy: Tensor, kind=kind, dual=dual, aggregation=aggregation) -> Tensor:
                 return peer.policy_loss(kind.split()[0], one, policy, dual, aggregation)
 
-            note(found, f"{kind}, {aggregation}", with_gradient(ours, one.policy), with_gradient(theirs, one.policy))
+            note(
+                found,
+                f"{kind}, {aggregation}",
+                with_gradient(ours, one.policy),
+                with_gradient(theirs, one.policy),
+            )
 
 
 def compare_kl(peer: Peer, one: Fixture, found: Found) -> None:
@@ -174,9 +179,19 @@ def compare_advantages(peer: Peer, one: Fixture, found: Found) -> None:
     ]
     if sum(lengths) > 1:
         theirs = peer.advantages["reinforce_pp"](one)
-        worst(found, "advantage reinforce_pp", difference(padded(whitened_tokens(returns), one), theirs * one.mask))
+        worst(
+            found,
+            "advantage reinforce_pp",
+            difference(padded(whitened_tokens(returns), one), theirs * one.mask),
+        )
         by_gae = [
-            gae(token_rewards(reward, row), values[: len(row)], [True] * len(row), gamma=one.gamma, lam=one.lam)
+            gae(
+                token_rewards(reward, row),
+                values[: len(row)],
+                [True] * len(row),
+                gamma=one.gamma,
+                lam=one.lam,
+            )
             for reward, row, values in zip(rewards, rows, one.values.tolist(), strict=True)
         ]
         advantages = padded(whitened_tokens([each for each, _ in by_gae]), one)
@@ -222,7 +237,8 @@ def main() -> None:
     peers = [make(path) for make, path in ((verl, given.verl), (skyrl, given.skyrl)) if path is not None]
     if not peers:
         parser.error("give --verl, --skyrl or both")
-    sys.exit(0 if all([run(peer, given.fixtures, given.seed) for peer in peers]) else 1)
+    near = [run(peer, given.fixtures, given.seed) for peer in peers]  # all of them, whatever one says
+    sys.exit(0 if all(near) else 1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Checkout of a peer -> its loss and advantage functions, called as `bench.parity` needs them.
 
-Their functions are cut out of their files and run with just what they refer to, so that no package of theirs is
-imported.
+Their functions are cut out of their files and run with just what they refer to, so that no package of theirs
+is imported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Peer:
 def functions(path: Path, names: tuple[str, ...], **known: Any) -> SimpleNamespace:
     """Run the named function definitions of a file, without decorators and annotations."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names}
+    found = {
+        node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names
+    }
     missing = sorted(set(names) - set(found))
     if missing:
         raise SystemExit(f"{path} has no {', '.join(missing)}: give a checkout that has them")
@@ -81,7 +83,14 @@ def verl(path: Path) -> Peer:
     }
     theirs = functions(
         path / "verl/trainer/ppo/core_algos.py",
-        ("agg_loss", "compute_value_loss", "kl_penalty", "kl_penalty_forward", *losses.values(), *estimators.values()),
+        (
+            "agg_loss",
+            "compute_value_loss",
+            "kl_penalty",
+            "kl_penalty_forward",
+            *losses.values(),
+            *estimators.values(),
+        ),
         verl_F=masked,
         ActorConfig=_Config,
         AlgoConfig=_Other,
@@ -182,9 +191,7 @@ def skyrl(path: Path) -> Peer:
             eps_clip_high=one.high,
             clip_ratio_c=dual,
             sapo=_Config(tau_pos=1.0, tau_neg=1.05),
-            cispo=_Config(
-                cispo_eps_clip_low=one.low, cispo_eps_clip_high=one.high, cispo_anchor="old"
-            ),
+            cispo=_Config(cispo_eps_clip_low=one.low, cispo_eps_clip_high=one.high, cispo_anchor="old"),
             off_policy_correction=None,
         )
         scaled = theirs.apply_loss_reduction_to_advantages_minibatch(

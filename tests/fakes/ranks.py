@@ -1,7 +1,7 @@
 """Packs -> the gradient of a mini-batch of which they are a part; alone, or as one of two processes.
 
-The learner has left its start weights by one step, and the old logprobs are those of the start: every ratio, KL
-and entropy of the objective is away from its fixed point.
+The learner has left its start weights by one step, and the old logprobs are those of the start: every ratio,
+KL and entropy of the objective is away from its fixed point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def part_of_gradient(
     settings: dict[str, Any], whole: MiniBatch, packs: Sequence[Pack], *, max_nodes: int = 768
 ) -> torch.Tensor:
     """What `packs` add to the gradient of `whole`, all weights in one float64 vector."""
-    hyper = HyperParameters.model_validate({"learning_rate": 1e-2, "lr_scheduler_type": "constant", **settings})
+    hyper = HyperParameters.model_validate(
+        {"learning_rate": 1e-2, "lr_scheduler_type": "constant", **settings}
+    )
     learner = Learner(tiny_llama().double(), None, hyper, total_steps=10, dtype=torch.float64)
     learner.update(batch(mini_batch(WARM_UP)))
     start = tiny_llama().double()
@@ -44,7 +46,7 @@ def part_of_gradient(
 
 
 def work(rank: int, folder: str, settings: dict[str, Any], whole: MiniBatch) -> None:
-    """One of two processes: computes every second pack, sums with the other one, and rank 0 writes the sum."""
+    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sum."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     gradient = part_of_gradient(settings, whole, whole.packs[rank::2])

@@ -130,10 +130,15 @@ def test_a_group_of_one_survivor_is_left_out():
 
 
 def test_reinforce_pp_needs_no_group_and_whitens_over_the_step():
-    groups = [group(trajectory("a", 1.0), trajectory("b", 1.0)), group(trajectory("c", 0.0), trajectory("d", 0.0))]
+    groups = [
+        group(trajectory("a", 1.0), trajectory("b", 1.0)),
+        group(trajectory("c", 0.0), trajectory("d", 0.0)),
+    ]
     values = step_advantages("reinforce_pp", groups)
     # Mean 1/2 over 8 tokens, sample variance 2/7.
-    assert values == pytest.approx({"a": 0.9354143, "b": 0.9354143, "c": -0.9354143, "d": -0.9354143}, abs=1e-6)
+    assert values == pytest.approx(
+        {"a": 0.9354143, "b": 0.9354143, "c": -0.9354143, "d": -0.9354143}, abs=1e-6
+    )
 
 
 def test_the_baseline_form_whitens_over_the_step_and_leaves_flat_groups_at_zero():
