@@ -44,7 +44,11 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
         yield (*_HYPER, key), message, f"remove it; it is for {' and '.join(suited)}"
     yield from _teacher_complaints(config)
     if not config.functions and not config.distils:
-        yield ("functions",), "missing", "add functions: [{type: reward, fcmodel: {classpath: reward.py:MyReward}}]"
+        yield (
+            ("functions",),
+            "missing",
+            "add functions: [{type: reward, fcmodel: {classpath: reward.py:MyReward}}]",
+        )
 
 
 def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
@@ -58,9 +62,14 @@ def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]
         message = "missing: in training type pg_opd a teacher judges the student's tokens"
         yield teacher, message, "add teacher_model: a larger model of the student's family"
     hyper = config.hyper_parameters
-    if hyper.method.critic or hyper.filters_groups or hyper.overlong_buffer > 0:
+    method = hyper.method
+    if method.critic or method.dynamic_sampling or method.overlong_buffer_share > 0:
         message = f"{hyper.algorithm} works on rewards, and a teacher judges here"
-        yield (*_HYPER, "algorithm"), message, "take gspo or grpo: how the ratio is clipped and tokens are averaged"
+        yield (
+            (*_HYPER, "algorithm"),
+            message,
+            "take gspo or grpo: how the ratio is clipped and tokens are averaged",
+        )
     if hyper.truncation_policy == "penalise":
         message = "penalise lowers a reward, and a teacher judges here"
         yield (*_HYPER, "truncation_policy"), message, "write keep or mask"

@@ -30,7 +30,6 @@ from strop.schema.batch import Batch, MiniBatch, Pack, Score
 from strop.schema.config import HyperParameters
 
 
-
 class Learner:
     """The trainable weights of one run.
 
