@@ -55,7 +55,7 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
         ),
         (
             hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k3",
-            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has its value and the right gradient",
+            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has the right one",
         ),
         (
             hyper.kl_loss_coef >= 1,

@@ -258,9 +258,7 @@ class _Run:
             values = await asyncio.to_thread(critic.values, batch)
         with took("adv"):
             costs = None if penalties is None else [[-cost for cost in row] for row in penalties]
-            batch = with_gae(
-                batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs
-            )
+            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs)
         with took("update_critic"):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)
@@ -328,8 +326,8 @@ class _Run:
             )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
-        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull; none
-        while the critic alone is warmed up."""
+        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
+        none while the critic alone is warmed up."""
         if batch.step <= self.hyper.critic_warmup:
             return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]

@@ -92,8 +92,8 @@ class HyperParameters(_Config):
         of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
         hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
-        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
-        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
+        in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
     """
 
     algorithm: AlgorithmName = "gspo"
@@ -204,7 +204,9 @@ class HyperParameters(_Config):
     def overlong_buffer(self) -> int:
         """Tokens before an answer's limit in which the penalty grows; 0 for none."""
         share = self.method.overlong_buffer_share
-        return int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+        return (
+            int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+        )
 
     @property
     def clip_range(self) -> tuple[float, float]:

@@ -18,7 +18,8 @@ CRITIC = (
         "score",
         "Reward of a trajectory as it is trained on: the weighted sum of its reward functions, less what an "
         "overlong answer and, with kl_reward_coef, the distance to the reference cost",
-        "参与训练的轨迹奖励：各奖励函数得分的加权和，再扣除过长回答的惩罚，以及（设置 kl_reward_coef 时）与参考模型的 KL",
+        "参与训练的轨迹奖励：各奖励函数得分的加权和，再扣除过长回答的惩罚，以及（设置 kl_reward_coef 时）"
+        "与参考模型的 KL",
         over=_SCORED,
     ),
     *spread(
