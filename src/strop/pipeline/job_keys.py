@@ -215,7 +215,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
 
 
 def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Problem:
-    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    here = f" (here: {file.written[path]})" if path in file.written else ""
+    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}{here}", fix=fix)
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:
@@ -245,7 +246,7 @@ def _example(key: str) -> str:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False
 
