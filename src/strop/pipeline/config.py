@@ -19,7 +19,8 @@ from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_job_file, rea
 from strop.pipeline.job_keys import Checked, check_keys
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.job_words import path_of
-from strop.schema.config import FunctionModel, HyperParameters, JobConfig
+from strop.pipeline.training_types import effective_keys, function_complaint, ineffective_keys
+from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
 HYPER: KeyPath = ("training", "hyper_parameters")
 MASK = "***"
@@ -57,12 +58,16 @@ def describe(config: JobConfig) -> dict[str, Any]:
         function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
     hyper = config.hyper_parameters
     low, high = hyper.clip_range
-    described["training"]["hyper_parameters"] |= {
+    values = described["training"]["hyper_parameters"] | {
         "ppo_mini_batch_size": hyper.mini_batch_size,
         "clip_ratio_low": low,
         "clip_ratio_high": high,
         "max_tokens": hyper.max_tokens or hyper.max_length - hyper.max_prompt_length,
     }
+    kind = config.training_type
+    known = effective_keys(kind)
+    described["training"]["hyper_parameters"] = {key: values[key] for key in values if key in known}
+    described["mode"] = described["training"]["type"] = kind.value
     return described
 
 
@@ -175,11 +180,20 @@ class _Rule:
 def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
     """What the schema cannot see: keys against each other and against the number of rows."""
     hyper = config.hyper_parameters
-    for rule in (*_length_rules(hyper), *_row_rules(hyper, _num_rows(config, checked))):
+    # A row of plain text is cut into as many examples as it takes.
+    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
         paths = [(*HYPER, key) for key in rule.keys]
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
+    for key, message, fix in ineffective_keys(config):
+        if checked.trusted((*HYPER, key)):
+            text = f"{dotted((*HYPER, key))}: {message}"
+            yield Problem(place=file.place((*HYPER, key)), message=text, fix=fix)
+    complaint = function_complaint(config)
+    if complaint is not None and checked.trusted(("functions",)):
+        yield Problem(place=file.place(("functions",)), message=f"functions: {complaint[0]}", fix=complaint[1])
     rewards = [function for function in config.functions if function.type.value != "rollout"]
     if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
         index = config.functions.index(rewards[0])

@@ -39,7 +39,7 @@ def save_is_due(hyper: HyperParameters, step: int, *, epoch_ended: bool) -> bool
             return False
 
 
-def to_remove(kept: Sequence[Kept], limit: int) -> list[Kept]:
+def to_remove(kept: Sequence[Kept], limit: int, *, lower_is_better: bool = False) -> list[Kept]:
     """The oldest beyond `limit`, without the best by validation (of equals the newest) and the newest.
 
     >>> scores = {1: 0.2, 2: 0.9, 3: 0.4, 4: 0.5}
@@ -49,7 +49,8 @@ def to_remove(kept: Sequence[Kept], limit: int) -> list[Kept]:
     """
     by_age = sorted(kept, key=lambda one: one.step)
     measured = [one for one in by_age if one.validation is not None]
-    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+    sign = -1.0 if lower_is_better else 1.0
+    best = max(measured, key=lambda one: (sign * (one.validation or 0.0), one.step), default=None)
     spare = [one for one in by_age[:-1] if one is not best]
     return spare[: max(0, len(by_age) - limit)]
 
@@ -64,11 +65,15 @@ class Shelf:
         writer: CheckpointWriter,
         recorder: Recorder,
         kept: Sequence[Kept] = (),
+        *,
+        lower_is_better: bool = False,
     ) -> None:
+        """`lower_is_better`: validation is a loss and no score."""
         self._folder = folder
         self._limit = limit
         self._writer = writer
         self._recorder = recorder
+        self._lower_is_better = lower_is_better
         self.kept = list(kept)
         self._resumed_from: Path | None = None
 
@@ -106,7 +111,7 @@ class Shelf:
         """
         this = _kept(step, validation, published)
         kept = [*(one for one in self.kept if one.step != step), this]
-        removed = to_remove(kept, self._limit)
+        removed = to_remove(kept, self._limit, lower_is_better=self._lower_is_better)
         kept = [one for one in kept if one not in removed]
         position = {**position, "kept": [asdict(one) for one in kept]}
         target = self._folder / this.name

@@ -14,6 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from strop.policy.dpo_loss import dpo_loss
+
+__all__ = ["Aggregation", "aggregate", "dpo_loss", "kl", "policy_loss"]
+
 Aggregation = Literal[
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]

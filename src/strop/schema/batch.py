@@ -43,6 +43,7 @@ class Pack:
         edge_nodes, edge_tokens, edge_temperatures: (E,) each sampled token once: the node that predicts it,
         the token, the temperature it was sampled at.
         sequence_edges: one tuple a sequence: its sampled tokens, in order, as indices into the edges.
+        pairs: (preferred, rejected) as indices into the sequences; preference learning only.
     """
 
     token_ids: tuple[int, ...]
@@ -53,6 +54,7 @@ class Pack:
     edge_temperatures: tuple[float, ...]
     sequence_edges: tuple[tuple[int, ...], ...]
     sequences: tuple[Sequence, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,10 +33,35 @@ class Scheduler(StrEnum):
     COSINE = "cosine"
 
 
+class TrainingType(StrEnum):
+    """What a job does: learn from rewards, from answers, from preferences, or from plain text."""
+
+    REINFORCEMENT = "reinforcement"
+    SFT = "sft"
+    DPO = "dpo"
+    CPT = "cpt"
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from rows alone: nothing is sampled and no function runs."""
+        return self is not TrainingType.REINFORCEMENT
+
+
+class DpoLoss(StrEnum):
+    SIGMOID = "sigmoid"
+    ROBUST = "robust"
+    IPO = "ipo"
+
+
 class SaveStrategy(StrEnum):
     STEPS = "steps"
     EPOCH = "epoch"
     NO = "no"
+
+
+def _half_of_max_length(given: dict[str, Any]) -> int:
+    """512, or half of a shorter `max_length`."""
+    return max(1, min(512, given.get("max_length", 1024) // 2))
 
 
 class HyperParameters(_Config):
@@ -46,7 +71,9 @@ class HyperParameters(_Config):
         batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
         before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up
         steps means 3 % of the run; `kl_loss_coef` weighs the k2 estimator of the KL to the start weights. The
-        dtype `auto` is bfloat16 where the processor multiplies it in hardware, else float32.
+        dtype `auto` is bfloat16 where the processor multiplies it in hardware, else float32. `lora_rank` trains
+        low-rank adapters of `target_modules` (every linear layer but the output) instead of the model, scaled
+        by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows, in CPT pieces of text.
     """
 
     algorithm: Algorithm = Algorithm.GSPO
@@ -59,7 +86,7 @@ class HyperParameters(_Config):
     n_rollouts: int = Field(default=8, ge=2, le=1024)
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
     max_length: int = Field(default=1024, ge=2, le=131_072)
-    max_prompt_length: int = Field(default=512, ge=1, le=131_072)
+    max_prompt_length: int = Field(default_factory=_half_of_max_length, ge=1, le=131_072)
     eval_steps: int = Field(default=10, ge=1, le=999_999)
     save_steps: int = Field(default=100, ge=1, le=999_999)
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
@@ -74,6 +101,13 @@ class HyperParameters(_Config):
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
+    lora_rank: int | None = Field(default=None, ge=1, le=4096)
+    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    dpo_loss: DpoLoss = DpoLoss.SIGMOID
+    dpo_beta: float = Field(default=0.1, gt=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     max_attempts: int = Field(default=3, ge=1, le=100)
@@ -94,6 +128,17 @@ class HyperParameters(_Config):
         low, high = self.clip_range
         if low > high:
             raise ValueError(f"clip_ratio_low ({low}) must not exceed clip_ratio_high ({high})")
+        if self.lora_rank is None:
+            for key in ("lora_alpha", "lora_dropout", "target_modules"):
+                if key in self.model_fields_set:
+                    raise ValueError(f"{key}: has no effect without lora_rank")
+        elif self.freeze_embeddings:
+            raise ValueError("freeze_embeddings: has no effect with lora_rank, which freezes the whole model")
+        smoothed = self.label_smoothing > 0
+        if self.dpo_loss is DpoLoss.IPO and smoothed:
+            raise ValueError("label_smoothing: has no effect with dpo_loss ipo")
+        if self.dpo_loss is DpoLoss.ROBUST and not smoothed:
+            raise ValueError("dpo_loss: robust is sigmoid without label_smoothing, the share of wrong labels")
         return self
 
     @property
@@ -167,7 +212,7 @@ class Resources(_Config):
 
 
 class Training(_Config):
-    type: Literal["reinforcement"] = "reinforcement"
+    type: TrainingType | None = None
     hyper_parameters: HyperParameters = HyperParameters()
     resources: Resources = Resources()
 
@@ -177,17 +222,20 @@ class FoundationModel(_Config):
 
 
 class JobConfig(_Config):
-    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`."""
+    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`.
+
+    What is trained stands in `training.type` or `mode`, whichever is given; `training_type` says it.
+    """
 
     name: str = Field(
         default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
     )
     model: Annotated[FoundationModel, Field()]
-    mode: Literal["reinforcement"] = "reinforcement"
+    mode: TrainingType | None = None
     workspace_dir: str = "."
     tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    functions: tuple[FunctionConfig, ...] = Field(min_length=1)
+    functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
 
     @model_validator(mode="before")
@@ -201,6 +249,8 @@ class JobConfig(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.mode and self.training.type and self.mode is not self.training.type:
+            raise ValueError(f"mode: {self.mode.value} contradicts training.type {self.training.type.value}")
         kinds = [function.type for function in self.functions]
         if kinds.count(FunctionType.ROLLOUT) > 1:
             found = kinds.count(FunctionType.ROLLOUT)
@@ -221,6 +271,10 @@ class JobConfig(_Config):
     @property
     def hyper_parameters(self) -> HyperParameters:
         return self.training.hyper_parameters
+
+    @property
+    def training_type(self) -> TrainingType:
+        return self.training.type or self.mode or TrainingType.REINFORCEMENT
 
     def functions_of(self, kind: FunctionType) -> tuple[FunctionConfig, ...]:
         return tuple(function for function in self.functions if function.type is kind)
