@@ -130,14 +130,25 @@ class LiveProgress:
         pass  # nothing to show: the metrics of the same step say what came of them
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
     ) -> None:
+        better = t(", the best so far", "，目前最佳") if best else ""
         self._console.print(
-            t(f"checkpoint of step {step}: {folder}", f"第 {step} 步的检查点：{folder}"),
+            t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}"),
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        pass  # the event of the same name says it
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +58,10 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help=t("Check the file, print what would run, stop.", "只检查文件并打印将要运行的配置。"),
+            help=t(
+                "Check the file, print each value and where it comes from, stop. JSON with --json or in a pipe.",
+                "只检查文件，打印每个值及其来源后停止；加 --json 或用于管道时输出 JSON。",
+            ),
         ),
     ] = False,
     as_json: Annotated[
@@ -67,13 +70,11 @@ def run(
     ] = False,
 ) -> None:
     """"""
-    from strop.pipeline.config import describe, load_job
-
     if not dry_run:
         use_huge_pages()
-    config = load_job(job, overrides(settings or [], max_steps=steps, seed=seed))
+    config = read_job(job, settings or [], steps=steps, seed=seed)
     if dry_run:
-        print(json.dumps(describe(config), indent=2, ensure_ascii=False))
+        print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
     result, session = train_here(config, console, out=out, resume=resume)
@@ -91,26 +92,77 @@ run.__doc__ = t(
 )
 
 
-def overrides(settings: list[str], **named: object) -> dict[str, object]:
-    """`--set` texts and options that were given -> overrides for `load_job`.
+def read_job(job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None) -> JobConfig:
+    """A job file with the options of the command line, checked; a name that stands for no model is refused.
 
     Raises:
-        ConfigError: a text without `=`.
+        ConfigError: everything that is wrong with either.
     """
-    given: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+    from strop.pipeline.config import load_job
+    from strop.policy.model_names import complaint
+
+    given, given_by = overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
+    return load_job(job, given, given_by=given_by, check_model=complaint)
+
+
+def overrides(
+    settings: list[str], options: Mapping[str, tuple[str, object]]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """`--set` texts and options with their keys -> overrides for `load_job`, and who gave each.
+
+    Raises:
+        ConfigError: a text without `=`, or a key that is set twice.
+    """
+    values = {key: value for key, value in options.values() if value is not None}
+    given_by = {key: option for option, (key, value) in options.items() if value is not None}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(
-                "--set",
-                [
-                    Problem(
-                        place="--set", message=f"{text!r} is not KEY=VALUE", fix="e.g. --set batch_size=16"
-                    )
-                ],
-            )
-        given[key] = value
-    return given
+            raise _refused(f"{text!r} is not KEY=VALUE", "e.g. --set batch_size=16")
+        if key in values:
+            raise _refused(f"{key} is set twice, also by {given_by[key]}", "keep one of them")
+        values[key], given_by[key] = value, "--set"
+    return values, given_by
+
+
+def _refused(message: str, fix: str) -> ConfigError:
+    return ConfigError("--set", [Problem(place="--set", message=message, fix=fix)])
+
+
+def print_resolved(config: JobConfig, *, as_json: bool) -> None:
+    """Every value as the run would use it, with its origin."""
+    from rich.table import Table
+
+    from strop.pipeline.resolved import describe
+
+    described = describe(config)
+    if as_json:
+        print(json.dumps(described, indent=2, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
+        table.add_column(title, overflow="fold")
+    for key, origin in described["origins"].items():
+        value = value_at(described, key)
+        shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+        style = "dim" if origin.startswith("default") else ""
+        table.add_row(key.removeprefix("training.hyper_parameters."), shown, _origin(origin), style=style)
+    Console(highlight=False, markup=False).print(table)
+
+
+def value_at(described: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, as `functions[0].timeout`."""
+    value: Any = described
+    for part in key.replace("[", ".").replace("]", "").split("."):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
+
+
+def _origin(origin: str) -> str:
+    if origin == "default":
+        return t("default", "默认")
+    method = origin.removeprefix("default of ")
+    return t(origin, f"{method} 的默认值") if method != origin else origin
 
 
 Then = Callable[[Any, "RunResult"], Awaitable[None]]
@@ -223,13 +275,14 @@ def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, obje
         "status": result.status.value,
         "model": config.model.name,
         "training_type": kind.value,
-        "algorithm": kind.value if kind.offline else hyper.algorithm.value,
+        "algorithm": kind.value if kind.offline else hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
         "validation": [{"step": step, measured: value} for step, value in result.validations],
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+        "best_checkpoint": str(result.best) if result.best else None,
         "published_as": (config.tuned_model_name or job_id) if result.status is JobStatus.SUCCEEDED else None,
     }
 

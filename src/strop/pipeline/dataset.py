@@ -63,26 +63,30 @@ class Dataset(Generic[Item]):
         return len(self) // batch_size
 
     def draws(self, batch_size: int, seed: int, *, epoch: int = 0, index: int = 0) -> Iterator[Draw[Item]]:
-        """Batches without end, from a position on. Each epoch has a seeded order of its own.
-
-        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
-        also at an epoch's edge, draws what the uninterrupted one would have.
-        """
+        """Batches without end, from a position on."""
         self.steps_per_epoch(batch_size)
         while True:
-            order = list(self.samples)
-            random.Random(f"{seed}/{epoch}").shuffle(order)
-            while index + batch_size <= len(order):
-                samples = tuple(order[index : index + batch_size])
-                index += batch_size
-                more = index + batch_size <= len(order)
-                yield Draw(
-                    epoch=epoch,
-                    samples=samples,
-                    next_epoch=epoch if more else epoch + 1,
-                    next_index=index if more else 0,
-                )
-            epoch, index = epoch + 1, 0
+            draw = self.draw(batch_size, batch_size=batch_size, seed=seed, epoch=epoch, index=index)
+            yield draw
+            epoch, index = draw.next_epoch, draw.next_index
+
+    def draw(self, count: int, *, batch_size: int, seed: int, epoch: int, index: int) -> Draw[Item]:
+        """The next `count` rows, at most a batch, from a position on. Each epoch has a seeded order of its own.
+
+        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
+        also at an epoch's edge, draws what the uninterrupted one would have. An epoch is over when fewer rows
+        than a batch are left in it.
+        """
+        order = list(self.samples)
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        end = index + count
+        more = end + batch_size <= len(order)
+        return Draw(
+            epoch=epoch,
+            samples=tuple(order[index:end]),
+            next_epoch=epoch if more else epoch + 1,
+            next_index=end if more else 0,
+        )
 
 
 def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLength) -> Dataset:

@@ -5,7 +5,7 @@ The loop records each note as an event, so that nobody tunes a knob that does no
 
 from __future__ import annotations
 
-from strop.schema.config import Algorithm, HyperParameters, JobConfig, SaveStrategy
+from strop.schema.config import HyperParameters, JobConfig, SaveStrategy
 
 
 def total_steps(hyper: HyperParameters, num_samples: int) -> int:
@@ -41,18 +41,30 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
             "one mini-batch and one epoch: the ratio is 1, clipping cannot bind",
         ),
         (
-            hyper.algorithm is Algorithm.GSPO and max(low, high) >= 0.05,
+            hyper.method.policy_loss == "gspo" and max(low, high) >= 0.05,
             f"clip range {low:g}/{high:g} suits GRPO; GSPO's ratio is a mean over the sequence, so this will "
             "hardly ever clip (its own default is 3e-4/4e-4)",
         ),
         (
-            hyper.algorithm is Algorithm.GRPO and max(low, high) < 0.01,
-            f"clip range {low:g}/{high:g} suits GSPO; GRPO's ratio is of single tokens, so this clips most "
-            "(its own default is 0.2/0.2)",
+            hyper.method.policy_loss == "ppo" and max(low, high) < 0.01,
+            f"clip range {low:g}/{high:g} suits GSPO; {hyper.algorithm}'s ratio is of single tokens, so this "
+            "clips most (0.2/0.2 is usual)",
+        ),
+        (
+            hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k1",
+            "kl_loss_type k1: its gradient has mean zero, so as a loss it holds nothing back; k2 or k3+ does",
+        ),
+        (
+            hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k3",
+            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has its value and the right gradient",
         ),
         (
             hyper.kl_loss_coef >= 1,
             f"kl_loss_coef {hyper.kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is usual",
+        ),
+        (
+            hyper.critic_warmup > 0,
+            f"critic_warmup {hyper.critic_warmup}: in so many first steps the critic alone learns",
         ),
         (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
         (

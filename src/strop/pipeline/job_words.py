@@ -6,7 +6,7 @@ For `pipeline.job_keys`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
 from strop.pipeline.job_file import KeyPath, dotted
-from strop.schema.config import JobConfig
+from strop.schema.config import JobConfig, OneOf
 
 OTHER_NAMES = {
     "lr": "learning_rate",
@@ -41,6 +41,17 @@ OTHER_NAMES = {
     "test_freq": "eval_steps",
     "save_freq": "save_steps",
     "clip_range": "clip_ratio_low",
+    "clip_ratio_c": "dual_clip",
+    "adv_estimator": "algorithm",
+    "aggregation": "loss_agg_mode",
+    "entropy_coef": "entropy_coeff",
+    "kl_loss_estimator": "kl_loss_type",
+    "critic_lr": "critic_learning_rate",
+    "gae_lambda": "lam",
+    "vf_clip": "cliprange_value",
+    "value_clip": "cliprange_value",
+    "critic_warmup_steps": "critic_warmup",
+    "teacher": "teacher_model",
     "entrypoint": "classpath",
     "file": "file_name",
     "path": "file_name",
@@ -94,7 +105,6 @@ NOT_HERE = {
         _WORKER,
     ),
     "reward_metric_weight": "weigh the parts inside the reward function, or make each a function",
-    "teacher_model": "distillation from a teacher is not done here: remove it",
     "observability": "everything is recorded always: remove it",
     "requirements_path": "functions run in this Python environment: install there, and remove it",
 }
@@ -103,7 +113,8 @@ NOT_HERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some."""
+    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some;
+    `example` a value that it takes, its default where it has one."""
 
     kinds: frozenset[type]
     required: bool
@@ -111,6 +122,12 @@ class Field:
     range: str
     section: type[BaseModel] | None
     is_list: bool
+    example: str
+
+    @property
+    def usual(self) -> str:
+        """What to write where nothing better is known."""
+        return f"e.g. {self.example}" if self.example else "remove it, and a fitting value is chosen"
 
     @property
     def expected(self) -> str:
@@ -172,7 +189,7 @@ def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     if "cpt" in choices and word in OTHER_WORDS:
         return message, OTHER_WORDS[word]
     near = difflib.get_close_matches(word, choices, n=1)
-    return message, f"did you mean {near[0]!r}?" if near else None
+    return message, f"did you mean {near[0]!r}?" if near else field.usual if field else None
 
 
 def homes_of(key: str) -> list[str]:
@@ -217,6 +234,9 @@ def _names(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _field(info: FieldInfo) -> Field:
     kinds: set[type] = set()
     choices: list[str] = []
+    for mark in info.metadata:
+        if isinstance(mark, OneOf):
+            choices += mark.words()
     section: type[BaseModel] | None = None
     is_list = False
     todo: list[Any] = [info.annotation]
@@ -249,7 +269,18 @@ def _field(info: FieldInfo) -> Field:
         range=_range(info),
         section=section,
         is_list=is_list,
+        example=_example(info, choices),
     )
+
+
+def _example(info: FieldInfo, choices: Sequence[str]) -> str:
+    """Its default as one would write it, else a word that it takes."""
+    default: object = None if info.is_required() else info.get_default(call_default_factory=True)
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, (int, float, str)) and default != "":
+        return str(default)
+    return choices[0] if choices else ""
 
 
 def _range(info: FieldInfo) -> str:

@@ -82,6 +82,7 @@ async def train_offline(
         status=status,
         steps=run.position.step,
         checkpoint=run.shelf.newest,
+        best=run.shelf.best,
         validations=run.position.validations,
         sampled_tokens=0,
         trained_tokens=run.position.trained_tokens,
@@ -180,6 +181,7 @@ class _OfflineRun:
             epoch=draw.next_epoch,
             index=draw.next_index,
             trained_tokens=self.position.trained_tokens + mini.num_loss_tokens,
+            epoch_ended=draw.next_epoch > draw.epoch,
         )
         seconds, trained = took.seconds, sum(len(one.token_ids) for one in mini.packs)
         self.measured(

@@ -5,12 +5,12 @@ Imports only the schema: whatever satisfies these Protocols never has to import 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.schema.batch import Batch, Pack
+from strop.schema.batch import Batch, Pack, Score
 from strop.schema.example import Answer
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
@@ -62,6 +62,13 @@ class FunctionRunner(Protocol):
 class Learner(Protocol):
     """Holds the trainable weights."""
 
+    def score(self, batch: Batch) -> list[Score]:
+        """Every sequence of the batch under the weights of the step's start, in the order of its packs.
+
+        Called before `update` where advantages depend on it: a KL penalty in the reward, a critic.
+        """
+        ...
+
     def update(self, batch: Batch) -> Mapping[str, float]:
         """Run the optimizer updates of one step; metrics under their registry names."""
         ...
@@ -97,8 +104,21 @@ class OfflineLearner(Learner, Protocol):
         ...
 
 
+class Critic(Protocol):
+    """The value model of a run that has one. Saved and loaded with the learner, as one checkpoint."""
+
+    def values(self, batch: Batch) -> list[list[float]]:
+        """One list a sequence, in the batch's order: the value of the context of each sampled token."""
+        ...
+
+    def update(self, batch: Batch) -> Mapping[str, float]:
+        """Move the values towards the batch's returns; metrics under their registry names."""
+        ...
+
+
 class CheckpointWriter(Protocol):
-    """Writes and reads checkpoints of the learner it was made with, each whole or not there at all."""
+    """Writes and reads checkpoints of the learner it was made with, and of its critic, each whole or not there
+    at all."""
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
         """Write learner, tokenizer, `position` and manifest; the checkpoint's own `folder` appears at once.
@@ -133,8 +153,21 @@ class Recorder(Protocol):
         ...
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
-    ) -> None: ...
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
+    ) -> None:
+        """A checkpoint is whole on disk. `best`: no checkpoint of the run was validated better so far."""
+        ...
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        """The folder is about to go, or was found gone: no list may name it any more."""
+        ...
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
@@ -147,7 +180,8 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """All the ports of one run."""
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
+    counted so far, by the names in `pipeline.counters`."""
 
     capture: Capture
     functions: FunctionRunner
@@ -155,6 +189,8 @@ class Machines:
     checkpoints: CheckpointWriter
     publisher: Publisher
     recorder: Recorder
+    critic: Critic | None = None
+    counters: Callable[[], Mapping[str, float]] = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

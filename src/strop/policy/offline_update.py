@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strop.policy import update
 from strop.policy.dpo_loss import dpo_loss
-from strop.policy.forest import Forest, make_forests
+from strop.policy.forest import MAX_NODES, Forest, make_forests
 from strop.policy.forward import forest_logprobs
 from strop.policy.schedule import learning_rate
+from strop.policy.update import Learner
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import DpoLoss, HyperParameters
 
@@ -42,7 +42,7 @@ class _Whole:
         )
 
 
-class OfflineLearner(update.Learner):
+class OfflineLearner(Learner):
     """The trainable weights of one offline run."""
 
     def __init__(
@@ -59,7 +59,9 @@ class OfflineLearner(update.Learner):
         Side effects:
             With `lora_dropout` it seeds torch's own generator: what is dropped follows from the job's seed.
         """
-        super().__init__(model, tokenizer, hyper_parameters, total_steps=total_steps, dtype=dtype)
+        # What DPO wants of a reference is remembered, not computed again: no second model is kept.
+        hyper = hyper_parameters.model_copy(update={"reference_kl": False})
+        super().__init__(model, tokenizer, hyper, total_steps=total_steps, dtype=dtype)
         if hyper_parameters.lora_dropout > 0:
             torch.manual_seed(hyper_parameters.seed)
         self._reference_logprobs: dict[str, Tensor] = {}
@@ -162,7 +164,7 @@ def _forests(packs: Sequence[Pack]) -> Iterator[tuple[list[Pack], Forest]]:
     """
     group: list[Pack] = []
     for pack in packs:
-        if group and _nodes([*group, pack]) > update._MAX_NODES:
+        if group and _nodes([*group, pack]) > MAX_NODES:
             yield group, _forest(group)
             group = []
         group.append(pack)

@@ -11,7 +11,7 @@ import pytest
 from strop.errors import ConfigError
 from strop.pipeline.config import describe, load_job
 from strop.pipeline.job_notes import notes, total_steps
-from strop.schema.config import Algorithm, SaveStrategy
+from strop.schema.config import SaveStrategy
 
 GOOD = """\
 job_name: calculator
@@ -89,7 +89,7 @@ def test_a_good_file_is_read_with_absolute_paths(folder):
     assert {function.fcmodel.zipdir for function in config.functions} == {str(folder)}
     assert (hyper.learning_rate, hyper.algorithm, hyper.save_strategy) == (
         2e-6,
-        Algorithm.GSPO,
+        "gspo",
         SaveStrategy.NO,
     )
     assert config.functions[1].runtime.env == {"JUDGE_KEY": "secret-value"}

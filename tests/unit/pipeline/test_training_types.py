@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from strop.errors import ConfigError
-from strop.pipeline.config import describe, load_job
+from strop.pipeline.config import load_job
 from strop.pipeline.job_notes import notes
+from strop.pipeline.resolved import describe
 from strop.schema.config import TrainingType
 
 JOB = """\

@@ -10,7 +10,7 @@ from fakes.model import tiny_llama
 from fakes.offline import example, packed
 from fakes.packs import batch, mini_batch
 from fakes.tokenizer import tiny_tokenizer
-from strop.policy import update
+from strop.policy import offline_update
 from strop.policy.offline_update import OfflineLearner
 from strop.schema.config import HyperParameters
 
@@ -133,7 +133,7 @@ def test_neither_micro_batches_nor_the_order_of_rows_change_anything(
         return ours, ours.update(step(*ordered, number=2))
 
     whole, expected = two_steps(*rows)
-    monkeypatch.setattr(update, "_MAX_NODES", 4)
+    monkeypatch.setattr(offline_update, "MAX_NODES", 4)
     cut, found = two_steps(*reversed(rows))
     assert found == pytest.approx(expected, abs=1e-6)
     for name, value in weights(whole).items():

@@ -131,7 +131,7 @@ def test_micro_batches_change_neither_weights_nor_metrics(
     minis = (mini_batch(GROUP, FLAT), mini_batch(OTHER, random_pack(3)))
     whole = learner(algorithm=algorithm, kl_loss_coef=0.1)
     expected = whole.update(batch(*minis))
-    monkeypatch.setattr(update, "_MAX_NODES", max_nodes)
+    monkeypatch.setattr(update, "MAX_NODES", max_nodes)
     cut = learner(algorithm=algorithm, kl_loss_coef=0.1)
     metrics = cut.update(batch(*minis))
     assert largest_difference(weights(whole), weights(cut)) < 1e-6
