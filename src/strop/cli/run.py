@@ -19,6 +19,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.offline_session import OfflineSession
     from strop.cli.session import Session
     from strop.pipeline.loop import RunResult
     from strop.schema.config import JobConfig
@@ -164,7 +165,8 @@ def _origin(origin: str) -> str:
     return t(origin, f"{method} 的默认值") if method != origin else origin
 
 
-Then = Callable[["Session", "RunResult"], Awaitable[None]]
+Then = Callable[[Any, "RunResult"], Awaitable[None]]
+"""Gets the session that the run was made in, of whichever kind."""
 
 
 def train_here(
@@ -174,20 +176,20 @@ def train_here(
     out: Path | None = None,
     resume: Path | None = None,
     then: Then | None = None,
-) -> tuple[RunResult, Session]:
+) -> tuple[RunResult, Session | OfflineSession]:
     """Open a session, train in it with live progress, and let `then` use it before it closes."""
     from strop.cli.progress import LiveProgress
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train
     from strop.pipeline.stop import StopFlag
+
+    opened, train = _kind_of_run(config)
 
     # A resumed run keeps its shelf of checkpoints: RUN/checkpoints/step-000123.
     folder = out or (resume.absolute().parents[1] if resume is not None else None)
 
-    async def work() -> tuple[RunResult, Session]:
+    async def work() -> tuple[RunResult, Session | OfflineSession]:
         stop = StopFlag()
         live = LiveProgress(console)
-        async with open_session(config, out=folder, watchers=[live], say=live.say) as session:
+        async with opened(config, out=folder, watchers=[live], say=live.say) as session:
             listen_to_interrupts(stop.set, console)
             live.total_steps = session.total_steps
             with live:
@@ -209,7 +211,20 @@ def train_here(
     return asyncio.run(work())
 
 
-def publish(session: Session, result: RunResult) -> None:
+def _kind_of_run(config: JobConfig) -> tuple[Any, Any]:
+    """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
+    if config.training_type.offline:
+        from strop.cli.offline_session import open_offline_session
+        from strop.pipeline.offline import train_offline
+
+        return open_offline_session, train_offline
+    from strop.cli.session import open_session
+    from strop.pipeline.loop import train
+
+    return open_session, train
+
+
+def publish(session: Session | OfflineSession, result: RunResult) -> None:
     """A finished run's last checkpoint becomes a model with a name."""
     from strop.policy import models
 
@@ -253,15 +268,17 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
 
 def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, object]:
     """What a script wants to know of a finished run."""
-    hyper = config.hyper_parameters
+    hyper, kind = config.hyper_parameters, config.training_type
+    measured = "loss" if kind.offline else "mean_at_1"
     return {
         "job_id": job_id,
         "status": result.status.value,
         "model": config.model.name,
-        "algorithm": hyper.algorithm,
+        "training_type": kind.value,
+        "algorithm": kind.value if kind.offline else hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
-        "validation": [{"step": step, "mean_at_1": value} for step, value in result.validations],
+        "validation": [{"step": step, measured: value} for step, value in result.validations],
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,

@@ -22,7 +22,7 @@ from strop.pipeline.job_notes import total_steps
 from strop.pipeline.job_words import path_of
 from strop.pipeline.resolved import HYPER, origins_of
 from strop.pipeline.training_types import type_complaints
-from strop.schema.config import FunctionModel, HyperParameters, JobConfig
+from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
 """A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
@@ -182,7 +182,9 @@ class _Rule:
 def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
     """What the schema cannot see: keys against each other and against the number of rows."""
     hyper = config.hyper_parameters
-    for rule in (*_length_rules(hyper), *_row_rules(hyper, _num_rows(config, checked))):
+    # A row of plain text is cut into as many examples as it takes.
+    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
         paths = [(*HYPER, key) for key in rule.keys]
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"

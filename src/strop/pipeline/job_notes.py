@@ -19,10 +19,11 @@ def notes(config: JobConfig, *, num_samples: int) -> list[str]:
     hyper = config.hyper_parameters
     validated = any(dataset.type == "validation" for dataset in config.datasets)
     steps = total_steps(hyper, num_samples)
+    offline = config.training_type.offline
     found = [
-        *_update_notes(hyper),
+        *(_offline_notes(hyper) if offline else _update_notes(hyper)),
         *_save_notes(hyper, steps),
-        *_validation_notes(hyper, steps, validated),
+        *_validation_notes(hyper, steps, validated, offline),
         *_data_notes(hyper, steps, num_samples),
         (bool(config.training.resources.model_fields_set), "resources.* choose nothing on one machine"),
     ]
@@ -91,9 +92,20 @@ def _save_notes(hyper: HyperParameters, steps: int) -> list[Note]:
     ]
 
 
-def _validation_notes(hyper: HyperParameters, steps: int, validated: bool) -> list[Note]:
+def _offline_notes(hyper: HyperParameters) -> list[Note]:
     return [
-        (not validated, "no validation dataset: nothing tells learning from a reward that is gamed"),
+        (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
+        (
+            hyper.lora_dropout > 0,
+            "lora_dropout is computed module by module, slower than the hand-written pass without it",
+        ),
+    ]
+
+
+def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offline: bool) -> list[Note]:
+    mistaken = "memorising" if offline else "a reward that is gamed"
+    return [
+        (not validated, f"no validation dataset: nothing tells learning from {mistaken}"),
         (
             "eval_steps" in hyper.model_fields_set and not validated,
             "eval_steps has no effect: there is no validation dataset",

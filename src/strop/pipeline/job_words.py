@@ -29,7 +29,9 @@ OTHER_NAMES = {
     "rollouts": "n_rollouts",
     "train_batch_size": "batch_size",
     "mini_batch_size": "ppo_mini_batch_size",
-    "beta": "kl_loss_coef",
+    "lora_r": "lora_rank",
+    "lora_target_modules": "target_modules",
+    "loss_type": "dpo_loss",
     "kl_coef": "kl_loss_coef",
     "warmup_steps": "lr_warmup_steps",
     "warmup_step_rate": "lr_warmup_steps",
@@ -63,6 +65,19 @@ OTHER_NAMES = {
     "env_vars": "env",
 }
 """What other systems call it -> what it is called here."""
+
+OTHER_WORDS = {
+    "efficient_sft": "write sft and set lora_rank",
+    "finetunesft": "write sft",
+    "finetunelora": "write sft and set lora_rank",
+    "dpo_full": "write dpo",
+    "dpo_lora": "write dpo and set lora_rank",
+    "dpolora": "write dpo and set lora_rank",
+    "grpo": "write reinforcement, and algorithm: grpo",
+    "grpolora": "write reinforcement, algorithm: grpo, and set lora_rank",
+    "pretrain": "write cpt",
+}
+"""Training types of other systems, in small letters -> what to write here."""
 
 _ONE_MACHINE = "it spreads a run over machines or GPUs; this one uses what the machine has: remove it"
 _WORKER = "it sizes a cloud container; a function here is one worker process: remove it"
@@ -160,6 +175,8 @@ def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
     twin = next((name for name in here if name in around and here[name] is here.get(key)), None)
     if twin is not None:
         return f"{key!r} and {twin!r} are one key: keep one"
+    if key == "beta":
+        return "it is called 'dpo_beta' in DPO, 'kl_loss_coef' in reinforcement"
     if (other := OTHER_NAMES.get(key)) is not None:
         return f"it is called {other!r}" + ("" if other in here else f" and belongs in {homes_of(other)[0]}")
     if homes := homes_of(key):
@@ -175,7 +192,10 @@ def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     """A word that is not among the choices, with the nearest that is."""
     choices = field.choices if field else ()
     message = f"expected one of {', '.join(choices)}; found {value!r}"
-    near = difflib.get_close_matches(str(value).lower(), choices, n=1)
+    word = str(value).lower()
+    if "cpt" in choices and word in OTHER_WORDS:
+        return message, OTHER_WORDS[word]
+    near = difflib.get_close_matches(word, choices, n=1)
     return message, f"did you mean {near[0]!r}?" if near else field.usual if field else None
 
 
@@ -262,7 +282,7 @@ def _field(info: FieldInfo) -> Field:
 
 def _example(info: FieldInfo, choices: Sequence[str]) -> str:
     """Its default as one would write it, else a word that it takes."""
-    default: object = None if info.is_required() else info.get_default(call_default_factory=True)
+    default: object = info.default if not info.is_required() and info.default_factory is None else None
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, (int, float, str)) and default != "":

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from strop.pipeline.job_file import JobFile, KeyPath, dotted
+from strop.pipeline.training_types import effective_keys
 from strop.schema.config import HyperParameters, JobConfig
 
 HYPER: KeyPath = ("training", "hyper_parameters")
@@ -52,14 +53,19 @@ IN_USE: dict[str, InUse] = {
 def describe(config: JobConfig) -> dict[str, Any]:
     """The configuration as the run understands it, defaults filled in, without secrets: plain JSON.
 
-    Values of `runtime.env` are masked; what depends on other keys stands there as it will be used. Under
+    Values of `runtime.env` are masked; what depends on other keys stands there as it will be used, and what
+    does nothing in the job's training type does not stand there. Under
     `origins`, a job that was read from a file tells by dotted key where each value came from.
     """
     described = config.model_dump(mode="json")
     for function in described["functions"]:
         function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
     hyper = config.hyper_parameters
-    described["training"]["hyper_parameters"] |= {name: value(hyper) for name, (value, _) in IN_USE.items()}
+    values = described["training"]["hyper_parameters"] | {
+        name: value(hyper) for name, (value, _) in IN_USE.items()
+    }
+    known = effective_keys(config.training_type)
+    described["training"]["hyper_parameters"] = {name: values[name] for name in values if name in known}
     described["mode"] = described["training"]["type"] = config.training_type.value
     return described | ({"origins": config.origins} if config.origins else {})
 

@@ -9,6 +9,32 @@ from strop.pipeline.job_file import KeyPath
 from strop.schema.config import HyperParameters, JobConfig, TrainingType
 
 _HYPER: KeyPath = ("training", "hyper_parameters")
+_OF_ROWS = frozenset(
+    {
+        "learning_rate",
+        "lr_scheduler_type",
+        "lr_warmup_steps",
+        "n_epochs",
+        "batch_size",
+        "max_length",
+        "eval_steps",
+        "save_steps",
+        "save_strategy",
+        "save_total_limit",
+        "seed",
+        "max_steps",
+        "max_grad_norm",
+        "weight_decay",
+        "freeze_embeddings",
+        "train_dtype",
+        "lora_rank",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+    }
+)
+"""What an update needs wherever its rows come from."""
+_OF_PREFERENCES = frozenset({"dpo_loss", "dpo_beta", "label_smoothing"})
 _OF_REWARDS = frozenset(
     {
         "kl_loss_coef",
@@ -30,9 +56,18 @@ def effective_keys(kind: TrainingType) -> frozenset[str]:
 
     >>> sorted(effective_keys(TrainingType.REINFORCEMENT) - effective_keys(TrainingType.PG_OPD))[:2]
     ['filter_groups', 'gamma']
+    >>> sorted(effective_keys(TrainingType.DPO) - effective_keys(TrainingType.SFT))
+    ['dpo_beta', 'dpo_loss', 'label_smoothing']
     """
-    known = frozenset(HyperParameters.model_fields)
-    return known - _OF_REWARDS if kind is TrainingType.PG_OPD else known
+    match kind:
+        case TrainingType.SFT | TrainingType.CPT:
+            return _OF_ROWS
+        case TrainingType.DPO:
+            return _OF_ROWS | _OF_PREFERENCES
+        case TrainingType.PG_OPD:
+            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES - _OF_REWARDS
+        case TrainingType.REINFORCEMENT:
+            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES
 
 
 def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
@@ -42,9 +77,17 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
         suited = [one.value for one in TrainingType if key in effective_keys(one)]
         message = f"has no effect in training type {kind.value}"
         yield (*_HYPER, key), message, f"remove it; it is for {' and '.join(suited)}"
+    if hyper.lora_dropout > 0 and not kind.offline:
+        message = f"has no place in training type {kind.value}: old and policy logprobs must be one function"
+        yield (*_HYPER, "lora_dropout"), message, "remove it"
     yield from _teacher_complaints(config)
-    if not config.functions and not config.distils:
-        yield ("functions",), "missing", "add functions: [{type: reward, fcmodel: {classpath: reward.py:MyReward}}]"
+    example = "{type: reward, fcmodel: {classpath: reward.py:MyReward}}"
+    if kind.offline:
+        if config.functions:
+            message = f"have no effect in training type {kind.value}: nothing is sampled"
+            yield ("functions",), message, "remove them"
+    elif not config.functions and not config.distils:
+        yield ("functions",), "missing", f"add functions: [{example}]"
 
 
 def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
@@ -58,9 +101,14 @@ def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]
         message = "missing: in training type pg_opd a teacher judges the student's tokens"
         yield teacher, message, "add teacher_model: a larger model of the student's family"
     hyper = config.hyper_parameters
-    if hyper.method.critic or hyper.filters_groups or hyper.overlong_buffer > 0:
+    method = hyper.method
+    if method.critic or method.dynamic_sampling or method.overlong_buffer_share > 0:
         message = f"{hyper.algorithm} works on rewards, and a teacher judges here"
-        yield (*_HYPER, "algorithm"), message, "take gspo or grpo: how the ratio is clipped and tokens are averaged"
+        yield (
+            (*_HYPER, "algorithm"),
+            message,
+            "take gspo or grpo: how the ratio is clipped and tokens are averaged",
+        )
     if hyper.truncation_policy == "penalise":
         message = "penalise lowers a reward, and a teacher judges here"
         yield (*_HYPER, "truncation_policy"), message, "write keep or mask"

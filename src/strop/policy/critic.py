@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
-from strop.policy.forward import edge_hidden
+from strop.policy.forward import hidden_at
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
@@ -51,10 +51,12 @@ class ValueNetwork(nn.Module):
 
     def forward(self, forest: Forest) -> Tensor:
         """(E,) the value of each sampled token's context; at least float32."""
-        hidden_EH = edge_hidden(self, forest)
-        exact = torch.promote_types(hidden_EH.dtype, torch.float32)
+        # Once a context: tokens that were sampled in the same one have exactly one value.
+        nodes_C, context_E = forest.edge_nodes_E.unique(return_inverse=True)
+        hidden_CH = hidden_at(self, forest, nodes_C)
+        exact = torch.promote_types(hidden_CH.dtype, torch.float32)
         weight, bias = self.head.weight.to(exact), self.head.bias.to(exact)
-        return F.linear(hidden_EH.to(exact), weight, bias)[:, 0]
+        return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
 
 
 class Critic:

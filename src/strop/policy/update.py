@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
 from strop.policy.forward import check_trainable, forest_logprobs
+from strop.policy.lora import Adapter, AdapterOptimizer
 from strop.policy.measures import StepMeasures
 from strop.policy.objective import kept_tokens, objective
 from strop.policy.optimizer import Optimizer
@@ -71,11 +72,16 @@ class Learner:
         model.to(dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
+        self._adapter = _adapter(model, exact, hyper_parameters)
         self._reference: nn.Module | None = None
         if hyper_parameters.reference_kl:
-            self._reference = copy.deepcopy(model).requires_grad_(False)
-        self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
-        self._optimizer.load_state(exact, {})
+            frozen = copy.deepcopy(model) if self._adapter is None else self._adapter.base_model()
+            self._reference = frozen.requires_grad_(False)
+        if self._adapter is None:
+            self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
+            self._optimizer.load_state(exact, {})
+        else:
+            self._optimizer = AdapterOptimizer(self._adapter, weight_decay=hyper_parameters.weight_decay)
         # What is not trained is saved as it came, not as its working copy was rounded.
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
@@ -140,10 +146,14 @@ class Learner:
     def save(self, folder: Path, *, trainer_state: bool = True) -> None:
         """Write a Hugging Face model folder and, below `trainer/`, what training needs to go on exactly.
 
-        Weights are in the dtype that the model came in; the trainer's are the full-precision ones.
+        Weights are in the dtype that the model came in; the trainer's are the full-precision ones. With LoRA
+        the folder is the merged model, `adapter/` the adapter alone in PEFT's format.
         """
         masters = self._optimizer.masters
-        write_model(folder, self._model, self._tokenizer, {**self._frozen, **masters}, self._saved_dtype)
+        trained = masters if self._adapter is None else self._adapter.merged()
+        write_model(folder, self._model, self._tokenizer, {**self._frozen, **trained}, self._saved_dtype)
+        if self._adapter is not None:
+            self._adapter.export(folder / "adapter")
         if not trainer_state:
             return
         state = folder / "trainer"
@@ -269,6 +279,20 @@ class Learner:
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+def _adapter(model: nn.Module, exact: dict[str, Tensor], hyper: HyperParameters) -> Adapter | None:
+    if hyper.lora_rank is None:
+        return None
+    return Adapter(
+        model,
+        exact,
+        rank=hyper.lora_rank,
+        alpha=hyper.lora_alpha,
+        dropout=hyper.lora_dropout,
+        target_modules=hyper.target_modules,
+        seed=hyper.seed,
+    )
 
 
 def _freeze_embeddings(model: nn.Module) -> None:

@@ -60,10 +60,25 @@ class Scheduler(StrEnum):
 
 
 class TrainingType(StrEnum):
-    """What a job learns from: rewards, or a teacher that judges the student's own tokens."""
+    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences, or
+    plain text."""
 
     REINFORCEMENT = "reinforcement"
     PG_OPD = "pg_opd"
+    SFT = "sft"
+    DPO = "dpo"
+    CPT = "cpt"
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from rows alone: nothing is sampled and no function runs."""
+        return self in (TrainingType.SFT, TrainingType.DPO, TrainingType.CPT)
+
+
+class DpoLoss(StrEnum):
+    SIGMOID = "sigmoid"
+    ROBUST = "robust"
+    IPO = "ipo"
 
 
 class SaveStrategy(StrEnum):
@@ -80,6 +95,11 @@ class TruncationPolicy(StrEnum):
     MASK = "mask"
 
 
+def _half_of_max_length(given: dict[str, Any]) -> int:
+    """512, or half of a shorter `max_length`."""
+    return max(1, min(512, given.get("max_length", 1024) // 2))
+
+
 class HyperParameters(_Config):
     """What steers training; Bailian's names and ranges first, then ours.
 
@@ -93,7 +113,10 @@ class HyperParameters(_Config):
         hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
         none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
-        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off. `lora_rank`
+        trains low-rank adapters of `target_modules` (every linear layer but the output) in place of the model,
+        scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows, in CPT pieces of
+        text.
     """
 
     algorithm: AlgorithmName = "gspo"
@@ -107,7 +130,7 @@ class HyperParameters(_Config):
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
     ppo_epochs: int = Field(default=1, ge=1, le=100)
     max_length: int = Field(default=1024, ge=2, le=131_072)
-    max_prompt_length: int = Field(default=512, ge=1, le=131_072)
+    max_prompt_length: int = Field(default_factory=_half_of_max_length, ge=1, le=131_072)
     eval_steps: int = Field(default=10, ge=1, le=999_999)
     save_steps: int = Field(default=100, ge=1, le=999_999)
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
@@ -141,6 +164,13 @@ class HyperParameters(_Config):
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
+    lora_rank: int | None = Field(default=None, ge=1, le=4096)
+    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    dpo_loss: DpoLoss = DpoLoss.SIGMOID
+    dpo_beta: float = Field(default=0.1, gt=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     filter_groups: bool | None = None

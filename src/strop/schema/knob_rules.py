@@ -27,6 +27,8 @@ def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:
     yield from _lengths(hyper)
     yield from _dynamic_sampling(hyper)
     yield from _critic(hyper)
+    yield from _adapters(hyper)
+    yield from _preferences(hyper)
 
 
 def _sizes(hyper: HyperParameters) -> Iterator[Contradiction]:
@@ -96,4 +98,24 @@ def _critic(hyper: HyperParameters) -> Iterator[Contradiction]:
         yield Contradiction(
             "critic_learning_rate: 0 leaves every value at 0, and advantages without a baseline",
             fix="1e-5 is usual; for no critic take another algorithm",
+        )
+
+
+def _adapters(hyper: HyperParameters) -> Iterator[Contradiction]:
+    if hyper.lora_rank is not None:
+        if hyper.freeze_embeddings:
+            yield Contradiction("freeze_embeddings: has no effect with lora_rank, which freezes the whole model")
+        return
+    for key in ("lora_alpha", "lora_dropout", "target_modules"):
+        if key in hyper.model_fields_set:
+            yield Contradiction(f"{key}: has no effect without lora_rank", fix="set lora_rank, or remove it")
+
+
+def _preferences(hyper: HyperParameters) -> Iterator[Contradiction]:
+    if hyper.dpo_loss == "ipo" and hyper.label_smoothing > 0:
+        yield Contradiction("label_smoothing: has no effect with dpo_loss ipo")
+    if hyper.dpo_loss == "robust" and hyper.label_smoothing == 0:
+        yield Contradiction(
+            "dpo_loss: robust is sigmoid while label_smoothing is 0",
+            fix="set label_smoothing to the share of wrong labels, or write sigmoid",
         )
