@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from strop.pipeline.sequences import sequences_of
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
-from strop.schema.trajectory import Group
+from strop.schema.trajectory import Group, Trajectory
 
 
 def build_batch(
@@ -21,13 +21,14 @@ def build_batch(
     *,
     mini_batch_size: int,
     masked: Set[str] = frozenset(),
+    scored: bool = True,
 ) -> Batch:
     """Cut a step's groups into mini-batches, in order, and pack what survived.
 
     A group with fewer than two survivors has no baseline and gives nothing. A group of equal rewards gives no
     policy gradient but stays, in the packs and in the normalisers: leaving it out would make the others weigh
     more. A `masked` rollout is in neither. Without `advantages` no group needs a baseline: a critic or a
-    teacher will judge each token.
+    teacher will judge each token. With `scored` False a rollout needs no reward either.
 
     Shapes:
         advantages: one scalar a survivor, by rollout id. masked: rollout ids.
@@ -41,7 +42,7 @@ def build_batch(
         raise ValueError(f"mini_batch_size must be at least 1 group, found {mini_batch_size}")
     _check_identities(groups)
     cuts = [groups[start : start + mini_batch_size] for start in range(0, len(groups), mini_batch_size)]
-    mini_batches = [_mini_batch(cut, advantages, masked) for cut in cuts]
+    mini_batches = [_mini_batch(cut, advantages, masked, scored) for cut in cuts]
     return Batch(step=step, mini_batches=tuple(mini for mini in mini_batches if mini.packs))
 
 
@@ -105,10 +106,11 @@ def _shared_length(left: ListLike[int], right: ListLike[int]) -> int:
 
 
 def _mini_batch(
-    groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str]
+    groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str], scored: bool
 ) -> MiniBatch:
     needed = 1 if advantages is None else 2
-    found = [_sequences(group, advantages, masked) for group in groups if len(group.survivors) >= needed]
+    members = [group.survivors if scored else group.answered for group in groups]
+    found = [_sequences(kept, advantages, masked) for kept in members if len(kept) >= needed]
     packs = tuple(pack(sequences) for sequences in found if sequences)
     sequences = [sequence for item in packs for sequence in item.sequences]
     return MiniBatch(
@@ -118,15 +120,18 @@ def _mini_batch(
     )
 
 
-def _sequences(group: Group, advantages: Mapping[str, float] | None, masked: Set[str]) -> list[Sequence]:
+def _sequences(
+    members: ListLike[Trajectory], advantages: Mapping[str, float] | None, masked: Set[str]
+) -> list[Sequence]:
     sequences: list[Sequence] = []
-    for trajectory in group.survivors:
+    for trajectory in members:
+        group_id = trajectory.group_id
         if advantages is not None and trajectory.rollout_id not in advantages:
-            raise ValueError(f"group {group.group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
+            raise ValueError(f"group {group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
         if trajectory.rollout_id in masked:
             continue
         advantage = advantages[trajectory.rollout_id] if advantages is not None else 0.0
-        made = sequences_of(trajectory, group_id=group.group_id)
+        made = sequences_of(trajectory, group_id=group_id)
         sequences += [
             replace(sequence, reward=trajectory.reward or 0.0, advantage=advantage) for sequence in made
         ]

@@ -26,6 +26,7 @@ from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     batch_measures,
+    distillation_measures,
     rollout_measures,
     timing_measures,
     validation_measures,
@@ -52,11 +53,13 @@ MAX_SKIPPED_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, if any."""
+    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, `best` the one that
+    validated best, if any."""
 
     status: JobStatus
     steps: int
     checkpoint: Path | None
+    best: Path | None
     validations: tuple[tuple[int, float | None], ...]
     sampled_tokens: int
     trained_tokens: int
@@ -98,6 +101,7 @@ async def train(
         status=status,
         steps=run.position.step,
         checkpoint=run.shelf.newest,
+        best=run.shelf.best,
         validations=run.position.validations,
         sampled_tokens=run.position.sampled_tokens,
         trained_tokens=run.position.trained_tokens,
@@ -181,12 +185,14 @@ class _Run:
             with took("adv"):
                 sampled = shape_rewards(found.sampled, self.lengths)
                 groups = found.kept_of(sampled)
-                advantages = (
-                    step_advantages(hyper.method.advantage, groups) if machines.critic is None else None
-                )
                 masked = masked_rollouts(groups, self.lengths)
                 batch = build_batch(
-                    step, groups, advantages, mini_batch_size=hyper.mini_batch_size, masked=masked
+                    step,
+                    groups,
+                    None if self.judged_by_token else step_advantages(hyper.method.advantage, groups),
+                    mini_batch_size=hyper.mini_batch_size,
+                    masked=masked,
+                    scored=not self.config.distils,
                 )
             self.recorder.trajectories(step, sampled, split="train")
             updates: dict[str, float] = {}
@@ -200,7 +206,7 @@ class _Run:
             if machines.critic is not None:
                 batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
-            elif penalties is not None or hyper.method.by_token:
+            elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
                 with took("adv"):
                     batch = shape_advantages(batch, hyper, penalties)
             passes = repeat(batch, hyper.ppo_epochs)
@@ -211,8 +217,10 @@ class _Run:
                     self.recorder.progress(step, "update", 1, 1)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
-            elif machines.critic is None:
+            elif step > hyper.critic_warmup:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
+                if machines.critic is not None:
+                    text = "nothing to learn: every return was as far from its value as every other"
                 self.recorder.event("step_without_gradient", text, step=step)
             if updates:
                 self.stop_if_nothing_finite(step, updates)
@@ -221,7 +229,7 @@ class _Run:
             step,
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
-            **(gae_measures(batch) if machines.critic is not None else shaped_measures(batch)),
+            **self.judgement_measures(batch, sampled),
             **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
@@ -230,6 +238,17 @@ class _Run:
             **counted_since(counts, machines.counters()),
             **updates,
         )
+
+    @property
+    def judged_by_token(self) -> bool:
+        """Whether advantages come from a critic or a teacher, and no group needs a baseline."""
+        return self.machines.critic is not None or self.config.distils
+
+    def judgement_measures(self, batch: Batch, sampled: tuple[Group, ...]) -> dict[str, float]:
+        """Advantages and what they were made from. A teacher's are made, and measured, in the learner."""
+        if self.config.distils:
+            return distillation_measures(sampled)
+        return gae_measures(batch) if self.machines.critic is not None else shaped_measures(batch)
 
     async def judge(
         self, batch: Batch, penalties: list[list[float]] | None, critic: Critic, took: Stopwatch
@@ -309,10 +328,11 @@ class _Run:
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
         none while the critic alone is warmed up."""
-        if self.machines.critic is not None and batch.step <= self.hyper.critic_warmup:
+        if batch.step <= self.hyper.critic_warmup:
             return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
-        return [pack for pack in packs if self.hyper.pulls_everywhere or pack.has_advantage]
+        pulled = self.hyper.pulls_everywhere or self.config.distils
+        return [pack for pack in packs if pulled or pack.has_advantage]
 
     async def validate_if_due(self) -> None:
         at = self.position

@@ -59,6 +59,12 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
     }
 
 
+def distillation_measures(groups: Sequence[Group]) -> Values:
+    """What a teacher had nothing to judge of."""
+    empty = [float(not member.num_sampled_tokens) for member in _members(groups)]
+    return {"trace/distillation/empty_response_rate": _mean(empty)}
+
+
 def batch_measures(batch: Batch) -> Values:
     """What became of the trajectories on their way into the packs."""
     sequences = [

@@ -5,12 +5,13 @@ Imports only the schema: whatever satisfies these Protocols never has to import 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.schema.batch import Batch, Score
+from strop.schema.batch import Batch, Pack, Score
+from strop.schema.example import Answer
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
 from strop.schema.reply import FunctionReply
@@ -77,6 +78,30 @@ class Learner(Protocol):
         ...
 
     def load(self, folder: Path) -> None: ...
+
+
+class Tokens(Protocol):
+    """Text -> what the model reads and says; for rows that are learned from as they are."""
+
+    def answers(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[Answer]:
+        """Each assistant message, in order, with the context in which it is said."""
+        ...
+
+    def text(self, text: str) -> tuple[int, ...]:
+        """A whole document, with the tokens that begin and end one."""
+        ...
+
+
+class OfflineLearner(Learner, Protocol):
+    """A learner of rows instead of rollouts."""
+
+    def remember_reference(self, packs: Sequence[Pack]) -> None:
+        """Compute what the start weights think of compared answers; before any update and any load."""
+        ...
+
+    def measure(self, packs: Sequence[Pack]) -> Mapping[str, float]:
+        """The loss and its parts on `packs`, without learning from them."""
+        ...
 
 
 class Critic(Protocol):
@@ -166,3 +191,12 @@ class Machines:
     recorder: Recorder
     critic: Critic | None = None
     counters: Callable[[], Mapping[str, float]] = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineMachines:
+    """The ports of a run that samples nothing."""
+
+    learner: OfflineLearner
+    checkpoints: CheckpointWriter
+    recorder: Recorder

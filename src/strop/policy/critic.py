@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
-from strop.policy.forward import edge_hidden
+from strop.policy.forward import hidden_at
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
@@ -51,10 +51,12 @@ class ValueNetwork(nn.Module):
 
     def forward(self, forest: Forest) -> Tensor:
         """(E,) the value of each sampled token's context; at least float32."""
-        hidden_EH = edge_hidden(self, forest)
-        exact = torch.promote_types(hidden_EH.dtype, torch.float32)
+        # Once a context: tokens that were sampled in the same one have exactly one value.
+        nodes_C, context_E = forest.edge_nodes_E.unique(return_inverse=True)
+        hidden_CH = hidden_at(self, forest, nodes_C)
+        exact = torch.promote_types(hidden_CH.dtype, torch.float32)
         weight, bias = self.head.weight.to(exact), self.head.bias.to(exact)
-        return F.linear(hidden_EH.to(exact), weight, bias)[:, 0]
+        return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
 
 
 class Critic:
@@ -96,9 +98,9 @@ class Critic:
         found: list[list[float]] = []
         for mini in batch.mini_batches:
             rows = (
-                values_T[mask_T].tolist()
+                values_T[:length].tolist()
                 for forest in self._forests(mini)
-                for values_T, mask_T in zip(self._values(forest), forest.mask_ST, strict=True)
+                for values_T, length in zip(self._values(forest), forest.lengths_S.tolist(), strict=True)
             )
             # Forests leave out sequences without a sampled token.
             found += [
@@ -114,7 +116,12 @@ class Critic:
         Returns:
             Metrics under their registry names, averaged over the updates; NaN where there was none. A
             gradient that is not finite changes nothing and is counted.
+        Raises:
+            ValueError: a batch without returns.
         """
+        sequences = (one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences)
+        if any(len(one.old_values) != one.num_loss_tokens for one in sequences):
+            raise ValueError("the batch has no returns: its advantages were not made with a critic")
         rate = learning_rate(
             max(0, batch.step - 1),
             self._hyper,
@@ -124,7 +131,8 @@ class Critic:
         updates = [self._update_once(mini, rate) for mini in batch.mini_batches]
         return {
             **{name: _mean([update[name] for update in updates]) for name in _UPDATE_MEANS},
-            "critic/skipped_updates": sum(update["skipped"] for update in updates),
+            "critic/num_updates": sum(update["stepped"] for update in updates),
+            "critic/skipped_updates": sum(1.0 - update["stepped"] for update in updates),
             "critic/lr": rate,
         }
 
@@ -160,11 +168,13 @@ class Critic:
         self._optimizer.zero_gradients()
         sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
         for forest in self._forests(mini):
+            values_ST = self._values(forest)
             loss, metrics = value_loss(
-                values_BT=self._values(forest),
+                values_BT=values_ST,
                 old_values_BT=forest.old_values_ST,
                 returns_BT=forest.returns_ST,
-                mask_BT=forest.mask_ST,
+                # Not the forest's mask: whatever the engine said of a token, its context has a return.
+                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
                 clip=self._hyper.cliprange_value or None,
                 num_tokens=mini.num_loss_tokens,
             )
@@ -174,7 +184,7 @@ class Critic:
         stepped, sums["critic/grad_norm"] = self._optimizer.step(
             rate, max_grad_norm=self._hyper.max_grad_norm
         )
-        return {**sums, "skipped": float(not stepped)}
+        return {**sums, "stepped": float(stepped)}
 
 
 def _mean(values: list[float]) -> float:

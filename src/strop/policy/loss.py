@@ -13,11 +13,12 @@ from torch import Tensor
 
 from strop.algorithms import Aggregation
 from strop.policy.aggregation import aggregate
+from strop.policy.dpo_loss import dpo_loss
 from strop.policy.kl import kl
 from strop.policy.surrogates import Inputs, surrogate
 from strop.policy.value_loss import value_loss
 
-__all__ = ["Aggregation", "aggregate", "kl", "policy_loss", "value_loss"]
+__all__ = ["Aggregation", "aggregate", "dpo_loss", "kl", "policy_loss", "value_loss"]
 
 
 def policy_loss(

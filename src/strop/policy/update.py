@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
 from strop.policy.forward import check_trainable, forest_logprobs
+from strop.policy.lora import Adapter, AdapterOptimizer
 from strop.policy.measures import StepMeasures
 from strop.policy.objective import kept_tokens, objective
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.share import Share, num_bad_tokens, shares
+from strop.policy.teacher import Teacher
 from strop.policy.weights_file import has_names, read_tensors, write_model, write_tensors
 from strop.schema.batch import Batch, MiniBatch, Pack, Score
 from strop.schema.config import HyperParameters
@@ -47,9 +49,11 @@ class Learner:
         hyper_parameters: HyperParameters,
         *,
         total_steps: int,
+        teacher: Teacher | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine.
+        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. With a `teacher`, it judges
+        every token in place of the advantages in the batch.
 
         Raises:
             ModelError: a model that the packed forward pass would not compute right.
@@ -57,6 +61,7 @@ class Learner:
         self._hyper = hyper_parameters
         self._total_steps = total_steps
         self._tokenizer = tokenizer
+        self._teacher = teacher
         self._saved_dtype = next(model.parameters()).dtype
         chosen, self.notice = working_dtype(hyper_parameters.train_dtype)
         # Nothing here is random: no dropout, so that old logprobs and policy logprobs are one function.
@@ -67,11 +72,16 @@ class Learner:
         model.to(dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
+        self._adapter = _adapter(model, exact, hyper_parameters)
         self._reference: nn.Module | None = None
         if hyper_parameters.reference_kl:
-            self._reference = copy.deepcopy(model).requires_grad_(False)
-        self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
-        self._optimizer.load_state(exact, {})
+            frozen = copy.deepcopy(model) if self._adapter is None else self._adapter.base_model()
+            self._reference = frozen.requires_grad_(False)
+        if self._adapter is None:
+            self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
+            self._optimizer.load_state(exact, {})
+        else:
+            self._optimizer = AdapterOptimizer(self._adapter, weight_decay=hyper_parameters.weight_decay)
         # What is not trained is saved as it came, not as its working copy was rounded.
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
@@ -136,10 +146,14 @@ class Learner:
     def save(self, folder: Path, *, trainer_state: bool = True) -> None:
         """Write a Hugging Face model folder and, below `trainer/`, what training needs to go on exactly.
 
-        Weights are in the dtype that the model came in; the trainer's are the full-precision ones.
+        Weights are in the dtype that the model came in; the trainer's are the full-precision ones. With LoRA
+        the folder is the merged model, `adapter/` the adapter alone in PEFT's format.
         """
         masters = self._optimizer.masters
-        write_model(folder, self._model, self._tokenizer, {**self._frozen, **masters}, self._saved_dtype)
+        trained = masters if self._adapter is None else self._adapter.merged()
+        write_model(folder, self._model, self._tokenizer, {**self._frozen, **trained}, self._saved_dtype)
+        if self._adapter is not None:
+            self._adapter.export(folder / "adapter")
         if not trainer_state:
             return
         state = folder / "trainer"
@@ -172,14 +186,18 @@ class Learner:
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:
         """What must be computed of a mini-batch: nothing where it has no gradient at all."""
-        if not self._hyper.pulls_everywhere and not any(pack.has_advantage for pack in mini.packs):
+        if not self._pulls_everywhere and not any(pack.has_advantage for pack in mini.packs):
             return []
         return make_forests([pack for pack in mini.packs if self._computes(pack)], max_nodes=MAX_NODES)
 
     def _computes(self, pack: Pack) -> bool:
         # What rejection drops of packs without a gradient must be known as well: it leaves the denominators.
-        everything = self._hyper.pulls_everywhere or self._hyper.rollout_rs != "none"
+        everything = self._pulls_everywhere or self._hyper.rollout_rs != "none"
         return everything or pack.has_advantage
+
+    @property
+    def _pulls_everywhere(self) -> bool:
+        return self._hyper.pulls_everywhere or self._teacher is not None
 
     @torch.no_grad()
     def _old_logprobs(self, forest: Forest, measures: StepMeasures) -> Tensor | None:
@@ -225,6 +243,11 @@ class Learner:
             rows = forest.sequence_edges_ST
             policy_ST = policy_E[rows]
             reference_ST = self._wanted_reference(forest, measures)
+            told: dict[str, float] = {}
+            if self._teacher is not None:
+                forest, told = self._teacher.judged(
+                    forest, old_E[rows], share.mask_ST, num_tokens=share.num_tokens
+                )
             loss, metrics = objective(
                 self._hyper,
                 forest,
@@ -234,7 +257,7 @@ class Learner:
                 entropies_ST=entropies_E[rows],
                 reference_ST=reference_ST,
             )
-            measures.add_loss(metrics, num_tokens=int(share.mask_ST.sum()))
+            measures.add_loss(metrics | told, num_tokens=int(share.mask_ST.sum()))
             if reference_ST is not None:
                 measures.add_drift(share.mask_ST, policy_ST.detach(), reference_ST)
             loss.backward()
@@ -256,6 +279,20 @@ class Learner:
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+def _adapter(model: nn.Module, exact: dict[str, Tensor], hyper: HyperParameters) -> Adapter | None:
+    if hyper.lora_rank is None:
+        return None
+    return Adapter(
+        model,
+        exact,
+        rank=hyper.lora_rank,
+        alpha=hyper.lora_alpha,
+        dropout=hyper.lora_dropout,
+        target_modules=hyper.target_modules,
+        seed=hyper.seed,
+    )
 
 
 def _freeze_embeddings(model: nn.Module) -> None:

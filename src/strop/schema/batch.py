@@ -56,6 +56,7 @@ class Pack:
         edge_nodes, edge_tokens, edge_temperatures: (E,) each sampled token once: the node that predicts it,
         the token, the temperature it was sampled at.
         sequence_edges: one tuple a sequence: its sampled tokens, in order, as indices into the edges.
+        pairs: (preferred, rejected) as indices into the sequences; preference learning only.
     """
 
     token_ids: tuple[int, ...]
@@ -66,6 +67,7 @@ class Pack:
     edge_temperatures: tuple[float, ...]
     sequence_edges: tuple[tuple[int, ...], ...]
     sequences: tuple[Sequence, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
 
     @property
     def has_advantage(self) -> bool:

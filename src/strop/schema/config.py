@@ -6,15 +6,16 @@ reads the file and reports every problem with its line. Nothing here touches a d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
 from strop.schema.function import FunctionType
+from strop.schema.knob_rules import Contradiction, contradictions
 
 
 class _Config(BaseModel):
@@ -58,6 +59,28 @@ class Scheduler(StrEnum):
     COSINE = "cosine"
 
 
+class TrainingType(StrEnum):
+    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences, or
+    plain text."""
+
+    REINFORCEMENT = "reinforcement"
+    PG_OPD = "pg_opd"
+    SFT = "sft"
+    DPO = "dpo"
+    CPT = "cpt"
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from rows alone: nothing is sampled and no function runs."""
+        return self in (TrainingType.SFT, TrainingType.DPO, TrainingType.CPT)
+
+
+class DpoLoss(StrEnum):
+    SIGMOID = "sigmoid"
+    ROBUST = "robust"
+    IPO = "ipo"
+
+
 class SaveStrategy(StrEnum):
     STEPS = "steps"
     EPOCH = "epoch"
@@ -72,6 +95,11 @@ class TruncationPolicy(StrEnum):
     MASK = "mask"
 
 
+def _half_of_max_length(given: dict[str, Any]) -> int:
+    """512, or half of a shorter `max_length`."""
+    return max(1, min(512, given.get("max_length", 1024) // 2))
+
+
 class HyperParameters(_Config):
     """What steers training; Bailian's names and ranges first, then ours.
 
@@ -84,8 +112,11 @@ class HyperParameters(_Config):
         of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
         hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
-        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
-        in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
+        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off. `lora_rank`
+        trains low-rank adapters of `target_modules` (every linear layer but the output) in place of the model,
+        scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows, in CPT pieces of
+        text.
     """
 
     algorithm: AlgorithmName = "gspo"
@@ -95,11 +126,11 @@ class HyperParameters(_Config):
     lr_warmup_steps: int = Field(default=-1, ge=-1)
     n_epochs: int = Field(default=1, ge=1, le=200)
     batch_size: int = Field(default=8, ge=1, le=100_000)
-    n_rollouts: int = Field(default=8, ge=2, le=1024)
+    n_rollouts: int = Field(default=8, ge=1, le=1024)
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
     ppo_epochs: int = Field(default=1, ge=1, le=100)
     max_length: int = Field(default=1024, ge=2, le=131_072)
-    max_prompt_length: int = Field(default=512, ge=1, le=131_072)
+    max_prompt_length: int = Field(default_factory=_half_of_max_length, ge=1, le=131_072)
     eval_steps: int = Field(default=10, ge=1, le=999_999)
     save_steps: int = Field(default=100, ge=1, le=999_999)
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
@@ -133,6 +164,13 @@ class HyperParameters(_Config):
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
+    lora_rank: int | None = Field(default=None, ge=1, le=4096)
+    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    dpo_loss: DpoLoss = DpoLoss.SIGMOID
+    dpo_beta: float = Field(default=0.1, gt=0)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     filter_groups: bool | None = None
@@ -145,21 +183,10 @@ class HyperParameters(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if self.max_prompt_length >= self.max_length:
-            raise ValueError(
-                f"max_prompt_length ({self.max_prompt_length}) must be below max_length ({self.max_length}): "
-                "the difference is what the model may answer with"
-            )
-        if self.mini_batch_size > self.batch_size or self.batch_size % self.mini_batch_size:
-            raise ValueError(
-                f"ppo_mini_batch_size ({self.mini_batch_size} prompts) must divide "
-                f"batch_size ({self.batch_size} prompts)"
-            )
         if complaint := next(self._without_effect(), None):
-            raise ValueError(complaint)
-        low, high = self.clip_range
-        if 1 > low > high:  # a low of 1 is no lower bound at all
-            raise ValueError(f"clip_ratio_low ({low}) must not exceed clip_ratio_high ({high})")
+            raise Contradiction(complaint)
+        if contradiction := next(contradictions(self), None):
+            raise contradiction
         return self
 
     def _without_effect(self) -> Iterator[str]:
@@ -207,9 +234,7 @@ class HyperParameters(_Config):
     def overlong_buffer(self) -> int:
         """Tokens before an answer's limit in which the penalty grows; 0 for none."""
         share = self.method.overlong_buffer_share
-        return (
-            int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
-        )
+        return int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
 
     @property
     def clip_range(self) -> tuple[float, float]:
@@ -289,7 +314,7 @@ class FunctionConfig(_Config):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if self.type is FunctionType.ROLLOUT and "weight" in self.model_fields_set:
-            raise ValueError("weight has no effect on a rollout function; it scales rewards")
+            raise Contradiction("weight: has no effect on a rollout function; it scales rewards")
         return self
 
     @property
@@ -308,7 +333,10 @@ class Resources(_Config):
 
 
 class Training(_Config):
-    type: Literal["reinforcement"] = "reinforcement"
+    """How the model is trained. `teacher_model` is named as `model` is; for `pg_opd` alone."""
+
+    type: TrainingType | None = None
+    teacher_model: str | None = Field(default=None, min_length=1)
     hyper_parameters: HyperParameters = HyperParameters()
     resources: Resources = Resources()
 
@@ -318,18 +346,22 @@ class FoundationModel(_Config):
 
 
 class JobConfig(_Config):
-    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`."""
+    """One training job, as written in `job.yaml`. `model` is a folder, a hub id or `smollm2-135m`.
+
+    What is trained stands in `training.type` or `mode`, whichever is given; `training_type` says it.
+    """
 
     name: str = Field(
         default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
     )
     model: Annotated[FoundationModel, Field()]
-    mode: Literal["reinforcement"] = "reinforcement"
+    mode: TrainingType | None = None
     workspace_dir: str = "."
     tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    functions: tuple[FunctionConfig, ...] = Field(min_length=1)
+    functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     @model_validator(mode="before")
     @classmethod
@@ -342,26 +374,51 @@ class JobConfig(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
+        if self.mode and self.training.type and self.mode is not self.training.type:
+            text = f"mode: {self.mode.value} contradicts training.type {self.training.type.value}"
+            raise Contradiction(text, fix="keep one of them")
         kinds = [function.type for function in self.functions]
-        if kinds.count(FunctionType.ROLLOUT) > 1:
-            found = kinds.count(FunctionType.ROLLOUT)
-            raise ValueError(f"functions: at most one rollout function, found {found}")
-        if kinds.count(FunctionType.GROUP_REWARD) > 1:
-            raise ValueError("functions: at most one group_reward function")
+        for kind in (FunctionType.ROLLOUT, FunctionType.GROUP_REWARD):
+            if (found := kinds.count(kind)) > 1:
+                text = f"functions: at most one of type {kind.value}, found {found}"
+                raise Contradiction(text, fix="keep one of them")
         labels = [function.label for function in self.functions]
         for label in labels:
             if labels.count(label) > 1:
-                raise ValueError(f"functions: the name {label!r} stands twice; give each its own name")
+                text = f"functions: the name {label!r} stands twice"
+                raise Contradiction(text, fix="give each its own name")
         datasets = [dataset.type for dataset in self.datasets]
         if (found := datasets.count("training")) != 1:
-            raise ValueError(f"datasets: expected exactly one of type training, found {found}")
-        if datasets.count("validation") > 1:
-            raise ValueError("datasets: at most one of type validation")
+            text = f"datasets: expected exactly one of type training, found {found}"
+            raise Contradiction(text, fix="put all training rows into one file" if found else "add one")
+        if (found := datasets.count("validation")) > 1:
+            text = f"datasets: at most one of type validation, found {found}"
+            raise Contradiction(text, fix="put all validation rows into one file")
         return self
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each value came from, by dotted key; empty for a job that was not read from a file."""
+        return dict(self._origins)
+
+    def with_origins(self, origins: Mapping[str, str]) -> Self:
+        """The same job, knowing where its values came from."""
+        told = self.model_copy()
+        told._origins = {**self._origins, **origins}
+        return told
 
     @property
     def hyper_parameters(self) -> HyperParameters:
         return self.training.hyper_parameters
+
+    @property
+    def training_type(self) -> TrainingType:
+        return self.training.type or self.mode or TrainingType.REINFORCEMENT
+
+    @property
+    def distils(self) -> bool:
+        """Whether a teacher judges the tokens, and rewards are only measured."""
+        return self.training_type is TrainingType.PG_OPD
 
     def functions_of(self, kind: FunctionType) -> tuple[FunctionConfig, ...]:
         return tuple(function for function in self.functions if function.type is kind)

@@ -86,9 +86,14 @@ class Trajectory:
         return sum(len(turn.completion_ids) for turn in self.turns)
 
     @property
+    def answered(self) -> bool:
+        """Whether it succeeded with at least one sampled token, scored or not."""
+        return self.status is TaskStatus.SUCCESS and self.num_sampled_tokens > 0
+
+    @property
     def scored(self) -> bool:
         """Whether it counts in its group: it succeeded, has a reward and at least one sampled token."""
-        return self.status is TaskStatus.SUCCESS and self.reward is not None and self.num_sampled_tokens > 0
+        return self.answered and self.reward is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +107,8 @@ class Group:
     @property
     def survivors(self) -> tuple[Trajectory, ...]:
         return tuple(trajectory for trajectory in self.trajectories if trajectory.scored)
+
+    @property
+    def answered(self) -> tuple[Trajectory, ...]:
+        """The survivors, and those that nothing scored."""
+        return tuple(trajectory for trajectory in self.trajectories if trajectory.answered)

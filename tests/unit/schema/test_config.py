@@ -102,7 +102,7 @@ def test_a_second_rollout_function_a_name_used_twice_and_a_missing_training_set_
     rollout = {"type": "rollout", "name": "a", "fcmodel": {"classpath": "f.py:A"}}
     reward = JOB["functions"][0]
     for change, words in [
-        ({"functions": [rollout, {**rollout, "name": "b"}, reward]}, "at most one rollout"),
+        ({"functions": [rollout, {**rollout, "name": "b"}, reward]}, "at most one of type rollout"),
         ({"functions": [reward, reward]}, "stands twice"),
         ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "exactly one of type training"),
         ({"functions": [{**rollout, "weight": 0.5}]}, "no effect on a rollout"),

@@ -102,6 +102,13 @@ CRITIC = (
         how=Aggregation.LAST,
     ),
     metric(
+        "critic/num_updates",
+        "count",
+        "Optimizer updates of the critic in the step, skipped ones not counted. Only with a critic.",
+        "价值模型本步的优化器更新次数，不含跳过的。仅当使用价值模型时存在。",
+        how=Aggregation.SUM,
+    ),
+    metric(
         "critic/skipped_updates",
         "count",
         "Updates of the critic that were not applied because a gradient was not finite. Only with a critic.",

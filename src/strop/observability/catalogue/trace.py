@@ -83,6 +83,28 @@ TRACE = (
         "由缓存直接回答的重试调用数。",
         how=Aggregation.SUM,
     ),
+    metric(
+        "trace/distillation/valid_token_rate",
+        "share",
+        "Share of the student's sampled tokens that the teacher scored. On-policy distillation only.",
+        "教师打分的学生采样词元占比。仅用于在策略蒸馏。",
+        healthy={"*": (0.99, 1.0)},
+    ),
+    metric(
+        "trace/distillation/missing_token_rate",
+        "share",
+        "Share of the student's sampled tokens that the teacher could not score: beyond its vocabulary, or a "
+        "logprob that is not finite. They teach nothing. On-policy distillation only.",
+        "教师无法打分的学生采样词元占比：超出其词表，或对数概率非有限值；这些词元不产生梯度。仅用于在策略蒸馏。",
+        healthy={"*": (0.0, 0.01)},
+    ),
+    metric(
+        "trace/distillation/empty_response_rate",
+        "share",
+        "Share of the step's rollouts without any sampled token. On-policy distillation only.",
+        "本步没有任何采样词元的 rollout 占比。仅用于在策略蒸馏。",
+        healthy={"*": (0.0, 0.01)},
+    ),
     *average(
         "trace/reward/<name>",
         "score",
