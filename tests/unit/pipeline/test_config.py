@@ -206,7 +206,7 @@ def test_overrides_reach_lists_and_make_sections(folder):
         ({"max_step": 1}, "max_step: unknown key", "'max_steps'"),
         ({"functions.7.name": "x"}, "there is no functions[7]", None),
         ({"training": "x"}, "whole section", "training.hyper_parameters.max_steps"),
-        ({"n_rollouts": 1}, f"{H}.n_rollouts: must lie in [2, 1024]", None),
+        ({"n_rollouts": 0}, f"{H}.n_rollouts: must lie in [1, 1024]", None),
     ],
 )
 def test_a_bad_override_is_reported_as_such(folder, override, message, fix):

@@ -60,7 +60,7 @@ def test_a_mini_batch_is_the_whole_batch_unless_set() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"n_rollouts": 1}, "greater than or equal to 2"),
+        ({"n_rollouts": 1}, "without a baseline"),
         ({"temperature": 0}, "greater than 0"),
         ({"learning_rate": -1e-6}, "greater than or equal to 0"),
         ({"kl_loss_coef": 11}, "less than or equal to 10"),
