@@ -13,10 +13,11 @@ from fakes.bench import Bench, job, rows
 from fakes.critic import FakeCritic
 from fakes.functions import last_digit
 from strop.errors import DataError, TrainingError
+from strop.pipeline.batch import pack
 from strop.pipeline.dataset import load_dataset
 from strop.pipeline.dynamic_sampling import NothingToTrain
-from strop.pipeline.token_advantage import kl_penalties, shape_advantages
-from strop.schema.batch import Batch, MiniBatch, Pack, Score
+from strop.pipeline.token_advantage import penalise, shape_advantages
+from strop.schema.batch import Batch, MiniBatch, Score
 from strop.schema.batch import Sequence as TokenSequence
 from strop.schema.config import HyperParameters
 from strop.schema.sampling import FinishReason
@@ -58,7 +59,8 @@ async def _(folder: Path) -> None:
     scaled = await ran(folder / "a", algorithm="grpo")
     plain = await ran(folder / "b", algorithm="dr_grpo")
     mean = sum(rewards(plain)[:4]) / 4
-    assert advantages(plain)[:4] == pytest.approx(sorted(value - mean for value in rewards(plain)[:4]))
+    expected = sorted(value - mean for value in rewards(plain)[:4])
+    assert sorted(advantages(plain)[:4]) == pytest.approx(expected)
     assert advantages(scaled) != advantages(plain)
 
 
@@ -298,10 +300,7 @@ async def _(folder: Path) -> None:
     assert await _judged(folder / "a", lam=1.0) != await _judged(folder / "b", lam=0.5)
 
 
-@probe("gamma")
-async def _(folder: Path) -> None:
-    assert await _judged(folder / "a", gamma=1.0) != await _judged(folder / "b", gamma=0.5)
-    # And without a critic: three tokens, a reward at the end.
+def three_tokens(**fields) -> Batch:
     sequence = TokenSequence(
         rollout_id="r",
         group_id="g",
@@ -310,20 +309,19 @@ async def _(folder: Path) -> None:
         behaviour_logprobs=(0.0, -1.0, -1.0, -1.0),
         temperatures=(1.0,) * 4,
         reward=1.0,
+        **fields,
     )
-    pack = Pack(
-        token_ids=(),
-        positions=(),
-        subtree_end=(),
-        edge_nodes=(),
-        edge_tokens=(),
-        edge_temperatures=(),
-        sequence_edges=(),
-        sequences=(sequence,),
+    return Batch(
+        step=1, mini_batches=(MiniBatch(packs=(pack([sequence]),), num_rollouts=1, num_loss_tokens=3),)
     )
-    batch = Batch(step=1, mini_batches=(MiniBatch(packs=(pack,), num_rollouts=1, num_loss_tokens=3),))
+
+
+@probe("gamma")
+async def _(folder: Path) -> None:
+    assert await _judged(folder / "a", gamma=1.0) != await _judged(folder / "b", gamma=0.5)
+    # And without a critic: a reward at the end of three tokens.
     hyper = HyperParameters.model_validate({"algorithm": "reinforce_pp", "gamma": 0.5})
-    (made,) = shape_advantages(batch, hyper, None).mini_batches[0].packs[0].sequences
+    (made,) = shape_advantages(three_tokens(), hyper, None).mini_batches[0].packs[0].sequences
     assert made.returns == (0.25, 0.5, 1.0)
 
 
@@ -338,21 +336,23 @@ async def _judged(folder: Path, **hyper) -> list[tuple[float, ...]]:
     return [one.token_advantages for mini in minis for pack in mini.packs for one in pack.sequences]
 
 
-SCORE = Score(old_logprobs=(-1.0, -2.0), reference_logprobs=(-1.5, -1.0))
+def penalties(**changes) -> list[float]:
+    score = Score(old_logprobs=(-1.0, -2.0, -3.0), reference_logprobs=(-1.5, -1.0, -3.0))
+    (row,) = penalise(three_tokens(), [score], HyperParameters.model_validate(changes)).penalties
+    return row
 
 
 @probe("kl_reward_coef")
 async def _(folder: Path) -> None:
-    for coefficient in (0.0, 0.1):
-        hyper = HyperParameters(kl_reward_coef=coefficient)
-        assert kl_penalties(hyper, SCORE, 2) == pytest.approx([0.5 * coefficient, -coefficient])
+    for coefficient in (0.1, 1.0):
+        expected = [0.5 * coefficient, -coefficient, 0.0]
+        assert penalties(kl_reward_coef=coefficient) == pytest.approx(expected)
 
 
 @probe("kl_reward_type")
 async def _(folder: Path) -> None:
-    for kind, expected in (("k1", [0.5, -1.0]), ("k2", [0.125, 0.5]), ("abs", [0.5, 1.0])):
-        hyper = HyperParameters.model_validate({"kl_reward_coef": 1.0, "kl_reward_type": kind})
-        assert kl_penalties(hyper, SCORE, 2) == pytest.approx(expected)
+    for kind, expected in (("k1", [0.5, -1.0, 0.0]), ("k2", [0.125, 0.5, 0.0]), ("abs", [0.5, 1.0, 0.0])):
+        assert penalties(kl_reward_coef=1.0, kl_reward_type=kind) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("knob", sorted(PROBES))
