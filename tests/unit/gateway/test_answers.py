@@ -83,7 +83,7 @@ def test_tool_calls_are_answers_and_their_results_are_not() -> None:
 
 
 def test_a_template_that_asks_otherwise_than_it_renders_is_refused() -> None:
-    thinks = CHATML.replace("<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>' }}")
+    thinks = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>")
     with pytest.raises(RequestRefused, match="in other words than those it renders one with"):
         tokens(thinks).answers([user("1"), said("2")], None)
 

@@ -95,8 +95,8 @@ async def test_loss_on_held_out_rows_is_measured_before_the_first_step_when_due_
 
 async def test_every_row_of_an_epoch_is_drawn_once(bench) -> None:
     await bench.train(job(max_steps=4))
-    drawn = [pack.sequences[0].group_id for one in bench.learner.batches for pack in one.mini_batches[0].packs]
-    assert sorted(drawn) == sorted(f"train{n}" for n in range(8))
+    drawn = [pack.sequences[0].rollout_id for one in bench.learner.batches for pack in one.mini_batches[0].packs]
+    assert sorted(drawn) == sorted(f"train{n}/0" for n in range(8))
 
 
 async def test_the_reference_is_asked_once_for_each_row_to_come_before_anything_is_learned(bench) -> None:
