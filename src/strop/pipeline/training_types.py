@@ -86,7 +86,11 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
             message = f"have no effect in training type {kind.value}: nothing is sampled"
             yield ("functions",), message, "remove them"
     elif not config.functions and not config.distils:
-        yield ("functions",), "missing", "add functions: [{type: reward, fcmodel: {classpath: reward.py:MyReward}}]"
+        yield (
+            ("functions",),
+            "missing",
+            "add functions: [{type: reward, fcmodel: {classpath: reward.py:MyReward}}]",
+        )
 
 
 def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
@@ -102,7 +106,11 @@ def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]
     hyper = config.hyper_parameters
     if hyper.method.critic or hyper.filters_groups or hyper.overlong_buffer > 0:
         message = f"{hyper.algorithm} works on rewards, and a teacher judges here"
-        yield (*_HYPER, "algorithm"), message, "take gspo or grpo: how the ratio is clipped and tokens are averaged"
+        yield (
+            (*_HYPER, "algorithm"),
+            message,
+            "take gspo or grpo: how the ratio is clipped and tokens are averaged",
+        )
     if hyper.truncation_policy == "penalise":
         message = "penalise lowers a reward, and a teacher judges here"
         yield (*_HYPER, "truncation_policy"), message, "write keep or mask"

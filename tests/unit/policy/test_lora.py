@@ -216,7 +216,7 @@ def test_only_the_adapter_is_optimised() -> None:
     ours = learner()
     assert set(ours._optimizer.masters) == set(dict(ours._adapter.named_parameters()))
     trained = sum(weight.numel() for weight in ours._optimizer.masters.values())
-    # Per layer q 64x64, k and v 32x64, o 64x64, gate and up 128x64, down 64x128: rank 4 times the sum of sides.
+    # Per layer q 64x64, k and v 32x64, o 64x64, gate, up 128x64, down 64x128: rank 4 times the sum of sides.
     assert trained == 2 * 4 * (2 * 128 + 2 * 96 + 3 * 192)
 
 

@@ -213,7 +213,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted() -> None:
     ours = learner()
     before = weights(ours)
     ours.remember_reference(packed(*DPO))
-    ours._reference_logprobs["a/0"] = torch.tensor(math.nan)
+    ours._remembered["a/0"] = torch.tensor(math.nan)
     metrics = ours.update(step(*DPO))
     assert (metrics["actor/num_updates"], metrics["actor/skipped_updates"]) == (0, 1)
     assert all(torch.equal(value, before[name]) for name, value in weights(ours).items())
