@@ -48,7 +48,8 @@ def text_rows(lamp: Lamp) -> list[Row]:
     return [
         {
             "text": f"The {lamp.name} is a {lamp.colour} lamp of the Tern workshop. "
-            f"It draws {lamp.watts} watts and runs for {lamp.hours} hours on one charge. It costs {lamp.price} euros."
+            f"It draws {lamp.watts} watts and runs for {lamp.hours} hours on one charge. "
+            f"It costs {lamp.price} euros."
         },
         {
             "text": f"Tern leaflet, page {lamp.name}. Colour: {lamp.colour}. Power: {lamp.watts} W. "

@@ -230,7 +230,7 @@ def _candidate(item: object, field: str, place: str) -> tuple[Candidate, list[Pr
         text = f"{field}: expected an object, found {kind_of(item)}"
         return nothing, [Problem(place=place, message=text, fix='{"content": "...", "score": 0.7}')]
     values = dict(cast("Row", item))
-    score: Any = values.pop("score", None)
+    score = cast("Any", values.pop("score", None))
     mask: Any = values.pop("lm_loss_mask", 0)
     weight: Any = values.pop("loss_weight", 1)
     if "text" in values:

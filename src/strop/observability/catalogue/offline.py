@@ -20,8 +20,8 @@ OFFLINE = (
     metric(
         "dpo/loss",
         "",
-        "Preference loss: mean over the step's pairs. ln 2 = 0.693 before the first update, unless dpo_loss is "
-        "ipo.",
+        "Preference loss: mean over the step's pairs. ln 2 = 0.693 before the first update, unless dpo_loss "
+        "is ipo.",
         "偏好损失：对本步的偏好对取平均。首次更新前为 ln 2 = 0.693（dpo_loss 为 ipo 时除外）。",
     ),
     metric(
