@@ -66,6 +66,7 @@ def test_every_value_says_where_it_came_from(load):
         "functions[0].runtime.concurrency": "default",
         "functions[0].runtime.env.KEY": "job.yaml:12",
         "training.type": "default",
+        "training.teacher_model": "default",
         "training.resources.charge_type": "default",
         "training.resources.mtu_spec_code": "default",
         "training.resources.mtu_capacity": "default",
