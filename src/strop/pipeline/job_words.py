@@ -282,7 +282,7 @@ def _field(info: FieldInfo) -> Field:
 
 def _example(info: FieldInfo, choices: Sequence[str]) -> str:
     """Its default as one would write it, else a word that it takes."""
-    default: object = None if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+    default: object = info.default if not info.is_required() and info.default_factory is None else None
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, (int, float, str)) and default != "":
