@@ -27,7 +27,12 @@ from strop.policy.weights_file import read_tensors, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import HyperParameters
 
-_UPDATE_MEANS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean", "critic/grad_norm")
+_UPDATE_MEANS: tuple[str, ...] = (
+    "critic/vf_loss",
+    "critic/vf_clipfrac",
+    "critic/vpred_mean",
+    "critic/grad_norm",
+)
 
 
 class ValueNetwork(nn.Module):
