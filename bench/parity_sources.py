@@ -7,6 +7,7 @@ is imported.
 from __future__ import annotations
 
 import ast
+import logging
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,14 +44,26 @@ def functions(path: Path, names: tuple[str, ...], **known: Any) -> SimpleNamespa
     missing = sorted(set(names) - set(found))
     if missing:
         raise SystemExit(f"{path} has no {', '.join(missing)}: give a checkout that has them")
-    for node in ast.walk(ast.Module(body=list(found.values()), type_ignores=[])):
-        if isinstance(node, ast.FunctionDef):
-            node.decorator_list, node.returns = [], None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    scope = {"torch": torch, "np": np, "defaultdict": defaultdict, **known}
-    exec(compile(ast.Module(body=list(found.values()), type_ignores=[]), str(path), "exec"), scope)
+    body = ast.fix_missing_locations(_Bare().visit(ast.Module(body=list(found.values()), type_ignores=[])))
+    scope = {"torch": torch, "np": np, "defaultdict": defaultdict, "logger_": logging.getLogger(), **known}
+    exec(compile(body, str(path), "exec"), scope)
     return SimpleNamespace(**{name: scope[name] for name in names})
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes away what needs packages of theirs: annotations, decorators, the logger that functions import."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.decorator_list, node.returns = [], None
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
+        return ast.Pass()
 
 
 class _Config(SimpleNamespace):
@@ -123,13 +136,22 @@ def verl(path: Path) -> Peer:
             cliprange_value=clip,
         )[0]
 
+    def knows(kind: str) -> bool:
+        """Some versions name k3+ in their documentation and raise when they are asked for it."""
+        try:
+            theirs.kl_penalty(torch.zeros(1), torch.zeros(1), kind)
+        except NotImplementedError:
+            print(f"verl: this version has no KL estimator {kind!r}")
+            return False
+        return True
+
     return Peer(
         name="verl",
         policy_loss=policy_loss,
         # GSPO and SAPO are always a mean of means there.
         aggregations=lambda kind: ("seq-mean-token-mean",) if kind in ("gspo", "sapo") else ALL,
         kl=lambda kind, policy, reference: theirs.kl_penalty(policy, reference, kind),
-        kl_kinds=("k1", "abs", "k2", "k3", "k3+"),
+        kl_kinds=tuple(kind for kind in ("k1", "abs", "k2", "k3", "k3+") if knows(kind)),
         value_loss=value_loss,
         advantages={
             "grpo": lambda one: estimate("grpo", one, index=one.groups),

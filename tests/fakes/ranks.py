@@ -45,12 +45,13 @@ def part_of_gradient(
     return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
 
 
-def work(rank: int, folder: str, settings: dict[str, Any], whole: MiniBatch) -> None:
-    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sum."""
+def work(rank: int, folder: str, settings: Sequence[dict[str, Any]], whole: MiniBatch) -> None:
+    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    gradient = part_of_gradient(settings, whole, whole.packs[rank::2])
-    dist.all_reduce(gradient)
+    gradients = [part_of_gradient(one, whole, whole.packs[rank::2]) for one in settings]
+    for gradient in gradients:
+        dist.all_reduce(gradient)
     if rank == 0:
-        torch.save(gradient, Path(folder) / "gradient.pt")
+        torch.save(gradients, Path(folder) / "gradients.pt")
     dist.destroy_process_group()
