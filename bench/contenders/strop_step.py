@@ -42,6 +42,7 @@ class Step:
         hyper_parameters = HyperParameters.model_validate(
             {
                 "algorithm": "grpo",
+                "reference_kl": False,  # TRL keeps no reference without a KL term either
                 "learning_rate": LEARNING_RATE,
                 "lr_scheduler_type": Scheduler.CONSTANT,
                 "lr_warmup_steps": 0,

@@ -1,6 +1,7 @@
 """DECLARE: name -> what an algorithm is made of. Torch-free, so that schema, pipeline and CLI can read it.
 
-An algorithm is one `Algorithm` record. The built-in ones stand in `builtin.py`; another package adds its own by
+An algorithm is one `Algorithm` record. The built-in ones stand in `builtin.py`; another package adds its own
+by
 an entry point, without touching these files:
 
     [project.entry-points."strop.algorithms"]

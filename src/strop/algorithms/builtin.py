@@ -56,7 +56,7 @@ BUILTIN = (
         overlong_buffer_share=0.2,  # the paper's 4096 of 20480 tokens
         knobs=_PPO,
         paper="arXiv:2503.14476",
-        en="GRPO for long answers: wider upper clip, every token weighs the same, groups without signal drawn anew.",
+        en="GRPO for long answers: wider upper clip, tokens weigh alike, groups without signal drawn anew.",
         zh="面向长回答的 GRPO：上界更宽，词元等权，重新采样没有信号的组。",
     ),
     Algorithm(

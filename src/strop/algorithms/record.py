@@ -24,11 +24,12 @@ class Algorithm:
     """What an online algorithm is made of, and what it takes where the job sets nothing.
 
     `clip_range` are the default (low, high) distances of the ratio from 1, None where nothing is clipped;
-    `dual_clip` bounds the loss of negative advantages, None: off by default or not there at all.
-    `knobs` are the hyper-parameters that it reads and that not every algorithm does: given for an algorithm
-    without them they are refused. `defaults` are values it gives to other hyper-parameters that the job leaves
-    open. `dynamic_sampling`: groups of equal rewards are replaced by default. `overlong_buffer_share`: the last
-    part of an answer's limit in which length costs reward by default. `critic`: it trains a value model beside the policy.
+    `dual_clip` bounds the loss of negative advantages, None: off by default or not there at all. `knobs` are
+    the hyper-parameters that it reads and that not every algorithm does: given for an algorithm without them
+    they are refused. `defaults` are values it gives to other hyper-parameters that the job leaves open.
+    `dynamic_sampling`: groups of equal rewards are replaced by default. `overlong_buffer_share`: the last
+    part of an answer's limit in which length costs reward by default. `critic`: it trains a value model
+    beside the policy.
 
     Raises:
         ValueError: a field that names nothing; checked when the record is made.

@@ -42,7 +42,9 @@ def algorithm(name: str) -> Algorithm:
     near = nearest_name(name)
     raise AlgorithmError(
         f"unknown algorithm {name!r}; known: {', '.join(algorithm_names())}",
-        fix=f"did you mean {near!r}?" if near else "choose one of these, or install the package that brings it",
+        fix=f"did you mean {near!r}?"
+        if near
+        else "choose one of these, or install the package that brings it",
     )
 
 
@@ -108,7 +110,7 @@ def _declared(point: EntryPoint) -> list[Algorithm]:
     """One record or several."""
     try:
         value: object = point.load()
-    except Exception as error:  # noqa: BLE001  whatever a plugin's import raises, its owner must hear of it
+    except Exception as error:
         raise AlgorithmError(
             f"{_origin(point)} cannot be loaded: {type(error).__name__}: {error}",
             fix="mend or uninstall that package",

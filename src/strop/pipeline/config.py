@@ -189,8 +189,8 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
-    of_a_type = checked.trusted(("training", "type")) and checked.trusted(("mode",))
-    for path, message, fix in type_complaints(config) if of_a_type else ():
+    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
+    for path, message, fix in type_complaints(config) if type_is_clear else ():
         if checked.trusted(path):
             yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     rewards = [function for function in config.functions if function.type.value != "rollout"]

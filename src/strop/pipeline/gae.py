@@ -99,9 +99,7 @@ def with_gae(
     ]
     whitened = iter(whiten([value for sequence in estimated for value in sequence.token_advantages]))
     done = iter(
-        [
-            replace(one, token_advantages=tuple(islice(whitened, one.num_loss_tokens))) for one in estimated
-        ]
+        [replace(one, token_advantages=tuple(islice(whitened, one.num_loss_tokens))) for one in estimated]
     )
 
     def packed(pack: Pack) -> Pack:

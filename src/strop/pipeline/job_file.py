@@ -163,7 +163,7 @@ class _Reader:
         self.count += 1
         if id(node) in self.open or self.count > _MAX_NODES:
             self.file.unread.add(path)
-            self.complain(node, path, "an alias that contains itself, or far too many of them")
+            self.complain(node, path, "an alias that contains itself, or far too many of them", "write the value out")
             return None
         self.open.add(id(node))
         try:
@@ -183,7 +183,7 @@ class _Reader:
         data: dict[str, Any] = {}
         for key_node, value_node in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
             if not isinstance(key_node, yaml.ScalarNode):
-                self.complain(key_node, path, "a key must be plain text")
+                self.complain(key_node, path, "a key must be plain text", "write text, without brackets")
                 continue
             key = cast("str", key_node.value)
             if key_node.tag == _TAG + "merge" or key == "<<":

@@ -37,7 +37,7 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
     low, high = hyper.clip_range
     return [
         (
-            hyper.mini_batch_size == hyper.batch_size,
+            hyper.mini_batch_size == hyper.batch_size and hyper.ppo_epochs == 1,
             "one mini-batch and one epoch: the ratio is 1, clipping cannot bind",
         ),
         (
@@ -56,7 +56,7 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
         ),
         (
             hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k3",
-            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has its value and the right gradient",
+            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has the right one",
         ),
         (
             hyper.kl_loss_coef >= 1,
@@ -119,7 +119,17 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
 
 def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[Note]:
     left_over = num_samples % hyper.batch_size
+    whole = hyper.max_prompt_length + hyper.longest_answer
     return [
+        (
+            whole > hyper.max_length,
+            f"max_prompt_length {hyper.max_prompt_length} and max_tokens {hyper.longest_answer} exceed max_length "
+            f"{hyper.max_length}: after a long prompt an answer is cut before max_tokens",
+        ),
+        (
+            hyper.filters_groups and hyper.n_epochs * (num_samples // hyper.batch_size) == steps,
+            f"filter_groups uses up rows for refilling: the epochs may be through before the run's {steps} steps",
+        ),
         (
             hyper.max_steps is not None and hyper.max_steps > steps,
             f"max_steps {hyper.max_steps} has no effect: the epochs are through after {steps} steps",

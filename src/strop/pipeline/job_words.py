@@ -34,6 +34,8 @@ OTHER_NAMES = {
     "loss_type": "dpo_loss",
     "kl_coef": "kl_loss_coef",
     "warmup_steps": "lr_warmup_steps",
+    "warmup_step_rate": "lr_warmup_steps",
+    "warmup_ratio": "lr_warmup_steps",
     "lr_scheduler": "lr_scheduler_type",
     "max_new_tokens": "max_tokens",
     "max_completion_length": "max_tokens",
@@ -46,6 +48,11 @@ OTHER_NAMES = {
     "aggregation": "loss_agg_mode",
     "entropy_coef": "entropy_coeff",
     "kl_loss_estimator": "kl_loss_type",
+    "overlong_buffer": "overlong_buffer_len",
+    "penalty_factor": "overlong_penalty_factor",
+    "mask_truncated_completions": "truncation_policy",
+    "dynamic_sampling": "filter_groups",
+    "num_iterations": "ppo_epochs",
     "critic_lr": "critic_learning_rate",
     "gae_lambda": "lam",
     "vf_clip": "cliprange_value",
@@ -275,7 +282,7 @@ def _field(info: FieldInfo) -> Field:
 
 def _example(info: FieldInfo, choices: Sequence[str]) -> str:
     """Its default as one would write it, else a word that it takes."""
-    default: object = None if info.is_required() else info.get_default(call_default_factory=True, validated_data={})
+    default: object = info.default if not info.is_required() and info.default_factory is None else None
     if isinstance(default, bool):
         return str(default).lower()
     if isinstance(default, (int, float, str)) and default != "":

@@ -217,8 +217,10 @@ class _Run:
                     self.recorder.progress(step, "update", 1, 1)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
-            elif not self.judged_by_token:
+            elif step > hyper.critic_warmup:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
+                if machines.critic is not None:
+                    text = "nothing to learn: every return was as far from its value as every other"
                 self.recorder.event("step_without_gradient", text, step=step)
             if updates:
                 self.stop_if_nothing_finite(step, updates)
@@ -256,9 +258,7 @@ class _Run:
             values = await asyncio.to_thread(critic.values, batch)
         with took("adv"):
             costs = None if penalties is None else [[-cost for cost in row] for row in penalties]
-            batch = with_gae(
-                batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs
-            )
+            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs)
         with took("update_critic"):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)
@@ -326,9 +326,9 @@ class _Run:
             )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
-        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull; none
-        while the critic alone is warmed up."""
-        if self.machines.critic is not None and batch.step <= self.hyper.critic_warmup:
+        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
+        none while the critic alone is warmed up."""
+        if batch.step <= self.hyper.critic_warmup:
             return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
         pulled = self.hyper.pulls_everywhere or self.config.distils

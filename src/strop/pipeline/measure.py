@@ -161,8 +161,8 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
 
 
 def _score_measures(members: Sequence[Trajectory]) -> Values:
-    """Scores as the functions gave them, rewards shaped by length where asked for, before any KL penalty: where
-    one is taken, the flow measures the rewards again."""
+    """Scores as the functions gave them, rewards shaped by length where asked for, before any KL penalty:
+    where one is taken, the flow measures the rewards again."""
     scored = [member for member in members if member.scored]
     return {**_spread("critic/score", _scores(scored)), **_spread("critic/rewards", _rewards(scored))}
 

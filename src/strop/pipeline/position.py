@@ -38,7 +38,8 @@ class Position:
     """The last completed step and where its successor draws from.
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
-    `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
+    `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
+    Token counts are of the whole run so far.
     """
 
     draws_from: str

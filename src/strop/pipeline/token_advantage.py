@@ -22,8 +22,8 @@ _MAX_EXPONENT = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Penalised:
-    """A batch that brings its reference logprobs, the penalty of each sampled token of each of its sequences in
-    order, and what that did to the rewards, under metric names."""
+    """A batch that brings its reference logprobs, the penalty of each sampled token of each of its sequences
+    in order, and what that did to the rewards, under metric names."""
 
     batch: Batch
     penalties: list[list[float]]
@@ -179,10 +179,7 @@ def _group_methods(
             rewards[key] = rewards.get(key, sequence.reward) - math.fsum(next(taken))
             tokens[key] = tokens.get(key, 0) + sequence.num_loss_tokens
         rewards_G = list(rewards.values())
-        if len(rewards_G) < 2:
-            values = [0.0] * len(rewards_G)
-        else:
-            values = group_advantages(kind, rewards_G)
+        values = group_advantages(kind, rewards_G) if len(rewards_G) > 1 else [0.0]
         baselined |= dict(zip(rewards, values, strict=True))
         if rewards_are_equal(rewards_G):
             flat |= rewards.keys()

@@ -1,8 +1,8 @@
 """Old and behaviour logprobs -> how far engine and trainer disagree, weights that correct it, tokens to drop.
 
-Sampler and trainer compute the same token differently (kernels, precision, batch shapes, expert routing). With
-x = old - behaviour logprob, e^x is the importance ratio of a token. All results are without gradient; positions
-outside the mask never count.
+Sampler and trainer compute the same token differently (kernels, precision, batch shapes, expert routing).
+With x = old - behaviour logprob, e^x is the importance ratio of a token. All results are without gradient;
+positions outside the mask never count.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def inside_band(
 ) -> Tensor:
     """Rejection: the part of the mask whose ratios lie in [low, high].
 
-    `token` looks at each token's ratio (IcePop); `geometric` keeps or drops whole rows by the geometric mean of
-    their ratios. What is dropped must leave numerator and denominator of the loss.
+    `token` looks at each token's ratio (IcePop); `geometric` keeps or drops whole rows by the geometric mean
+    of their ratios. What is dropped must leave numerator and denominator of the loss.
 
     Raises:
         ValueError: an unknown kind, or a band without 1, which would drop tokens without any mismatch.

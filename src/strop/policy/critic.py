@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
-from strop.policy.forward import edge_hidden
+from strop.policy.forward import hidden_at
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
@@ -27,7 +27,12 @@ from strop.policy.weights_file import read_tensors, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import HyperParameters
 
-_UPDATE_MEANS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean", "critic/grad_norm")
+_UPDATE_MEANS: tuple[str, ...] = (
+    "critic/vf_loss",
+    "critic/vf_clipfrac",
+    "critic/vpred_mean",
+    "critic/grad_norm",
+)
 
 
 class ValueNetwork(nn.Module):
@@ -51,10 +56,12 @@ class ValueNetwork(nn.Module):
 
     def forward(self, forest: Forest) -> Tensor:
         """(E,) the value of each sampled token's context; at least float32."""
-        hidden_EH = edge_hidden(self, forest)
-        exact = torch.promote_types(hidden_EH.dtype, torch.float32)
+        # Once a context: tokens that were sampled in the same one have exactly one value.
+        nodes_C, context_E = forest.edge_nodes_E.unique(return_inverse=True)
+        hidden_CH = hidden_at(self, forest, nodes_C)
+        exact = torch.promote_types(hidden_CH.dtype, torch.float32)
         weight, bias = self.head.weight.to(exact), self.head.bias.to(exact)
-        return F.linear(hidden_EH.to(exact), weight, bias)[:, 0]
+        return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
 
 
 class Critic:
@@ -163,6 +170,14 @@ class Critic:
         return self._network(forest)[forest.sequence_edges_ST]
 
     def _update_once(self, mini: MiniBatch, rate: float) -> dict[str, float]:
+        sums = self._accumulate(mini)
+        stepped, sums["critic/grad_norm"] = self._optimizer.step(
+            rate, max_grad_norm=self._hyper.max_grad_norm
+        )
+        return {**sums, "stepped": float(stepped)}
+
+    def _accumulate(self, mini: MiniBatch) -> dict[str, float]:
+        """Sum the gradients of a mini-batch's forests into the buffers, and their metrics."""
         self._optimizer.zero_gradients()
         sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
         for forest in self._forests(mini):
@@ -179,10 +194,7 @@ class Critic:
             loss.backward()
             for name, value in {"critic/vf_loss": loss.item(), **metrics}.items():
                 sums[name] += value
-        stepped, sums["critic/grad_norm"] = self._optimizer.step(
-            rate, max_grad_norm=self._hyper.max_grad_norm
-        )
-        return {**sums, "stepped": float(stepped)}
+        return sums
 
 
 def _mean(values: list[float]) -> float:

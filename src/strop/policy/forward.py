@@ -25,7 +25,7 @@ def forest_logprobs(
     Entropies have a gradient only with `entropy_gradient`, which costs time. `as_module` runs the
     transformers module also where the faster path exists.
     """
-    hidden_EH = edge_hidden(model, forest, as_module=as_module)
+    hidden_EH = hidden_at(model, forest, forest.edge_nodes_E, as_module=as_module)
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
     return edge_logprobs(
         hidden_EH,
@@ -37,14 +37,14 @@ def forest_logprobs(
     )
 
 
-def edge_hidden(model: nn.Module, forest: Forest, *, as_module: bool = False) -> Tensor:
-    """(E, H) last hidden states, after the final norm, of the contexts in which tokens were sampled.
+def hidden_at(model: nn.Module, forest: Forest, nodes_E: Tensor, *, as_module: bool = False) -> Tensor:
+    """(E, H) last hidden states of these nodes, after the final norm.
 
     Of `model` only the decoder and its configuration are used.
     """
     if llama.supports(model) and not as_module:
-        return llama.final_norm(model, llama.hidden_states(model, forest)[forest.edge_nodes_E])
-    return _module_hidden(model, forest)[forest.edge_nodes_E]
+        return llama.final_norm(model, llama.hidden_states(model, forest)[nodes_E])
+    return _module_hidden(model, forest)[nodes_E]
 
 
 def _module_hidden(model: nn.Module, forest: Forest) -> Tensor:

@@ -1,8 +1,9 @@
 """Logprobs, advantages, mask -> one scalar to minimise. The stable face of the policy losses.
 
-Pure functions of tensors in any float dtype. `policy.objective` calls them once a micro-batch; with the global
-denominators handed in, losses and metrics of the micro-batches of an update add up to those of the whole.
-Positions outside the mask never count, whatever they hold. The losses themselves stand in `policy.surrogates`.
+Pure functions of tensors in any float dtype. `policy.objective` calls them once a micro-batch; with the
+global denominators handed in, losses and metrics of the micro-batches of an update add up to those of the
+whole. Positions outside the mask never count, whatever they hold. The losses themselves stand in
+`policy.surrogates`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def policy_loss(
     """The loss of `kind` and its metrics.
 
     `ppo` is the clipped surrogate of ppo, grpo, dr_grpo, dapo, rloo and reinforce_pp; `gspo` that of sequence
-    ratios; `cispo` clips weights; `sapo` gates smoothly and reads no clip range; `module:function` is a plugin's.
+    ratios; `cispo` clips weights; `sapo` gates smoothly and reads no clip range; `module:function` is a
+    plugin's.
 
     Shapes:
         policy_logprobs_BT, old_logprobs_BT, mask_BT: (B, T). advantages_BT: (B, T) or (B, 1).

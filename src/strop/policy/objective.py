@@ -1,7 +1,8 @@
 """Logprobs of one forest -> its part of the loss that is minimised, and its metrics.
 
-loss = policy loss + kl_loss_coef * KL to the reference - entropy_coeff * entropy, all three with the algorithm's
-aggregation and the denominators of the whole update: the parts of the forests add up to the whole.
+loss = policy loss + kl_loss_coef * KL to the reference - entropy_coeff * entropy, all three with the
+algorithm's aggregation and the denominators of the whole update: the parts of the forests add up to the
+whole.
 """
 
 from __future__ import annotations

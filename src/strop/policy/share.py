@@ -1,8 +1,8 @@
-"""Mini-batch, forests -> which tokens count, how much each row weighs, and the denominators of the whole update.
+"""Mini-batch, forests -> which tokens count, how much each row weighs, the denominators of the update.
 
-Tokens leave a mini-batch before its first backward pass: those whose behaviour logprob is not a finite number,
-and those that rejection drops. They leave numerators and denominators alike; a rollout that loses all of its
-tokens is no rollout of the update.
+Tokens leave a mini-batch before its first backward pass: those whose behaviour logprob is not a finite
+number, and those that rejection drops. They leave numerators and denominators alike; a rollout that loses all
+of its tokens is no rollout of the update.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def shares(
             )
             for forest, mask in zip(forests, masks, strict=True)
         ]
-    raw = [
-        forest.weights_S * one / forest.lengths_S for forest, one in zip(forests, kept, strict=True)
-    ]
+    raw = [forest.weights_S * one / forest.lengths_S for forest, one in zip(forests, kept, strict=True)]
     totals: defaultdict[str, float] = defaultdict(float)
     for forest, weights_S in zip(forests, raw, strict=True):
         for rollout_id, weight in zip(forest.rollout_ids, weights_S.tolist(), strict=True):

@@ -31,7 +31,6 @@ from strop.schema.batch import Batch, MiniBatch, Pack, Score
 from strop.schema.config import HyperParameters
 
 
-
 class Learner:
     """The trainable weights of one run.
 
@@ -95,7 +94,7 @@ class Learner:
 
     @torch.no_grad()
     def score(self, batch: Batch) -> list[Score]:
-        """Logprobs of every sequence under the weights of now and of the reference, in the order of the packs."""
+        """Logprobs of every sequence under the weights of now and of the reference, in the packs' order."""
         found: list[Score] = []
         for mini in batch.mini_batches:
             for forest in make_forests(mini.packs, max_nodes=MAX_NODES):
@@ -118,10 +117,11 @@ class Learner:
 
         Old logprobs are the learner's own at the step's start. Until the first optimizer step they are the
         policy logprobs of that very pass, so that the ratio is exactly 1; later mini-batches get a pass of
-        their own first, and with rejection every mini-batch does, because it must be known before any backward
-        pass what counts. Packs whose advantages are all 0 have no gradient and are not computed, unless a KL
-        loss or an entropy bonus pulls at them: entropy, mismatch and drift are means over the tokens that were
-        computed. Without a KL term the drift from the reference is measured on the step's first forest alone.
+        their own first, and with rejection every mini-batch does, because it must be known before any
+        backward pass what counts. Packs whose advantages are all 0 have no gradient and are not computed,
+        unless a KL loss or an entropy bonus pulls at them: entropy, mismatch and drift are means over the
+        tokens that were computed. Without a KL term the drift from the reference is measured on the step's
+        first forest alone.
 
         Returns:
             Metrics under their registry names; NaN for a mean over nothing. A mini-batch without any gradient

@@ -183,10 +183,10 @@ class HyperParameters(_Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if complaint := next(contradictions(self), None):
-            raise complaint
         if complaint := next(self._without_effect(), None):
             raise Contradiction(complaint)
+        if contradiction := next(contradictions(self), None):
+            raise contradiction
         return self
 
     def _without_effect(self) -> Iterator[str]:

@@ -17,7 +17,7 @@ class Contradiction(ValueError):
 
     def __init__(self, text: str, *, fix: str | None = None) -> None:
         super().__init__(text)
-        self.fix = fix or ("remove it" if "has no effect" in text else None)
+        self.fix = fix or ("remove it" if "has no effect" in text else "change or remove it")
 
 
 def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:

@@ -69,14 +69,17 @@ def test_pure_distillation_needs_no_function(folder):
 
 def test_without_a_teacher_it_is_refused(folder):
     assert complaints(folder, edited("  teacher_model: teacher\n", "")) == [
-        "job.yaml:4: training.teacher_model: missing: in training type pg_opd a teacher judges the student's "
+        "job.yaml:3: training.teacher_model: missing: in training type pg_opd a teacher judges the student's "
         "tokens (add teacher_model: a larger model of the student's family)"
     ]
 
 
 @pytest.mark.parametrize("kind", ["  type: reinforcement\n", ""])
 def test_a_teacher_without_distillation_is_refused(folder, kind: str):
-    text = edited("  type: pg_opd\n", kind) + "functions: [{type: reward, fcmodel: {classpath: reward.py:Right}}]\n"
+    text = (
+        edited("  type: pg_opd\n", kind)
+        + "functions: [{type: reward, fcmodel: {classpath: reward.py:Right}}]\n"
+    )
     line = 5 if kind else 4
     assert complaints(folder, text) == [
         f"job.yaml:{line}: training.teacher_model: has no effect in training type reinforcement "
@@ -111,7 +114,9 @@ def test_what_works_on_rewards_is_refused(folder, line: str, key: str, message: 
 
 
 def test_validation_without_a_function_is_refused(folder):
-    text = edited("[{file_name: train.jsonl}]", "[{file_name: train.jsonl}, {type: validation, file_name: train.jsonl}]")
+    text = edited(
+        "[{file_name: train.jsonl}]", "[{file_name: train.jsonl}, {type: validation, file_name: train.jsonl}]"
+    )
     [line] = complaints(folder, text)
     assert "without a function there is nothing to validate by" in line
 

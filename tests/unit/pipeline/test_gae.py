@@ -162,9 +162,7 @@ def test_rewards_of_single_tokens_are_added():
 
 def test_the_rest_of_the_batch_is_untouched():
     made = judged_batch()
-    bare = [
-        replace(one, token_advantages=(), returns=(), old_values=()) for one in sequences(made)
-    ]
+    bare = [replace(one, token_advantages=(), returns=(), old_values=()) for one in sequences(made)]
     assert [one.rollout_id for one in bare] == ["a", "b", "c"]
     assert [one.reward for one in bare] == [1.0, 0.0, 0.5]
     assert [mini.num_loss_tokens for mini in made.mini_batches] == [3, 2]

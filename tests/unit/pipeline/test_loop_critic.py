@@ -113,17 +113,31 @@ async def test_while_the_critic_is_warmed_up_the_policy_stays(bench):
     assert "step_without_gradient" not in bench.recorder.kinds()
 
 
+def by_sample(payload) -> RewardOutput:
+    """The same for every rollout of a prompt, another one for each prompt."""
+    return RewardOutput(reward=Reward(reward_score=float(payload.request_metadata.sample_id)))
+
+
 async def test_groups_of_equal_rewards_still_teach(tmp_path):
+    bench = Bench(tmp_path, right=by_sample)
+    await bench.train(job())
+    assert bench.recorder.values[1]["group/frac_zero_std"] == 1.0
+    assert len({one.token_advantages for one in sequences_in(bench.learner.batches[0])}) == 2
+
+
+async def test_returns_as_expected_teach_the_policy_nothing(tmp_path):
     bench = Bench(tmp_path, right=lambda payload: RewardOutput(reward=Reward(reward_score=1.0)))
     await bench.train(job())
-    assert len(bench.learner.batches) == len(bench.critic.batches) == 1
+    assert (len(bench.critic.batches), len(bench.learner.batches)) == (1, 0)
+    [text] = [text for kind, text, _ in bench.recorder.events if kind == "step_without_gradient"]
+    assert text == "nothing to learn: every return was as far from its value as every other"
 
 
 async def test_one_survivor_needs_no_group(tmp_path):
     def right(payload):
         if not payload.request_metadata.rollout_id.endswith("-r2"):
             raise ValueError("no")
-        return last_digit(payload)
+        return by_sample(payload)
 
     bench = Bench(tmp_path, right=right)
     await bench.train(job(max_failure_rate=0.75))

@@ -33,7 +33,9 @@ OTHER = rewarded(random_pack(1), 0.0, 1.0, 1.0)
 
 def settings(**changes) -> HyperParameters:
     values = {"algorithm": "ppo", "critic_learning_rate": RATE, "lr_scheduler_type": "constant"}
-    return HyperParameters.model_validate({**values, "train_dtype": "float32", "lr_warmup_steps": 0, **changes})
+    return HyperParameters.model_validate(
+        {**values, "train_dtype": "float32", "lr_warmup_steps": 0, **changes}
+    )
 
 
 def critic(dtype: torch.dtype = torch.float64, model=None, **changes) -> Critic:
@@ -82,7 +84,7 @@ def test_values_of_trees_are_those_of_each_sequence_alone(name: str):
     found = ours.values(batch(mini_batch(GROUP), mini_batch(OTHER)))
     expected = [*plain_values(ours, GROUP), *plain_values(ours, OTHER)]
     for row, plain in zip(found, expected, strict=True):
-        assert row == pytest.approx([value.item() for value in plain], abs=1e-9)
+        assert row == pytest.approx([value.item() for value in plain], abs=1e-6)
     assert len({value for row in found for value in row}) > 10
 
 
@@ -157,19 +159,20 @@ def test_the_order_of_packs_and_of_their_sequences_changes_nothing():
 def test_it_learns_the_returns():
     ours = Critic(tiny_llama(), settings(cliprange_value=0, critic_learning_rate=3e-3), total_steps=100)
     losses = []
-    for step in range(1, 31):
+    for step in range(1, 26):
         losses.append(ours.update(judged(ours, GROUP, step=step))["critic/vf_loss"])
     # Mean squared rewards over tokens: (3 x 1 + 6 x 0 + 4 x 0.25) / 13 / 2.
     assert losses[0] == pytest.approx(4 / 26, rel=1e-5)
-    # Two rollouts share two contexts, so 2 of the 13 returns cannot be told apart.
-    assert losses[-1] < 0.1 * losses[0]
+    # Where contexts are shared the mean is the best there is: of 1, 0, 0.5 after the prompt, of 1 and 0 after
+    # each of two tokens more. What is left is 3 x 0.5 of squared distance.
+    assert losses[-1] == pytest.approx(1.5 / 26, abs=1e-3)
 
 
 def test_a_value_may_move_from_the_steps_start_by_the_clip_and_is_counted():
-    ours = critic(cliprange_value=0.05, critic_learning_rate=0.02)
+    ours = critic(cliprange_value=1e-3, critic_learning_rate=1e-3)
     made = judged(ours, GROUP, OTHER)
     again = batch(made.mini_batches[0], made.mini_batches[0])
-    first = critic(cliprange_value=0.05, critic_learning_rate=0.02)
+    first = critic(cliprange_value=1e-3, critic_learning_rate=1e-3)
     before = first.update(batch(made.mini_batches[0]))
     assert before["critic/vf_clipfrac"] == 0
     moved = first.values(batch(made.mini_batches[0]))
@@ -177,7 +180,7 @@ def test_a_value_may_move_from_the_steps_start_by_the_clip_and_is_counted():
     clipped = 0
     for row, one in zip(moved, rows, strict=True):
         for value, old, target in zip(row, one.old_values, one.returns, strict=True):
-            near = min(max(value, old - 0.05), old + 0.05)
+            near = min(max(value, old - 1e-3), old + 1e-3)
             clipped += (near - target) ** 2 > (value - target) ** 2
     assert clipped > 0
     found = ours.update(again)["critic/vf_clipfrac"]
@@ -229,9 +232,7 @@ def test_a_gradient_that_is_not_finite_skips_the_update_and_is_counted():
 
 
 def test_bfloat16_keeps_updates_that_its_working_weights_would_round_away():
-    ours = Critic(
-        tiny_llama(), settings(critic_learning_rate=1e-6), total_steps=10, dtype=torch.bfloat16
-    )
+    ours = Critic(tiny_llama(), settings(critic_learning_rate=1e-6), total_steps=10, dtype=torch.bfloat16)
     with torch.no_grad():
         ours.network().head.weight.fill_(0.25)
     start = tiny_llama().get_parameter("model.layers.0.mlp.up_proj.weight")

@@ -18,7 +18,7 @@ ACTOR = (
     metric(
         "actor/pg_loss",
         "",
-        "The policy-gradient part of the loss, the surrogate of the algorithm. Near 0; its sign means nothing.",
+        "The policy-gradient part of the loss, the algorithm's surrogate. Near 0; its sign means nothing.",
         "损失中的策略梯度部分，即所选算法的代理目标。通常接近 0，符号没有含义。",
     ),
     metric(
@@ -43,12 +43,12 @@ ACTOR = (
     metric(
         "actor/pg_clipfrac",
         "share",
-        "Share of sampled tokens on which clipping changed the loss; for CISPO those outside its bounds, for "
-        "SAPO, which does not clip, 0. GSPO clips whole sequences by a ratio a thousand times nearer to 1, so "
-        "its share is far larger and has no range here.",
+        "Share of sampled tokens on which clipping changed the loss; for CISPO those outside its bounds, "
+        "for SAPO, which does not clip, 0. GSPO clips whole sequences by a ratio a thousand times nearer to "
+        "1, so its share is far larger and has no range here.",
         "裁剪改变了损失的采样词元占比；CISPO 为超出上下界的占比，SAPO 不裁剪，恒为 0。GSPO 按整条序列裁剪，"
         "阈值小约千倍，占比会大得多，故不设范围。",
-        healthy={name: (0.0, 0.05) for name in _TOKEN_CLIPPED},
+        healthy=dict.fromkeys(_TOKEN_CLIPPED, (0.0, 0.05)),
     ),
     metric(
         "actor/pg_clipfrac_lower",
@@ -57,7 +57,7 @@ ACTOR = (
         "clip; 0 for "
         "losses that have none, as GSPO.",
         "优势为负且损失触及双重裁剪外界的采样词元占比；没有双重裁剪的损失（如 GSPO）恒为 0。",
-        healthy={name: (0.0, 0.001) for name in _TOKEN_CLIPPED},
+        healthy=dict.fromkeys(_TOKEN_CLIPPED, (0.0, 0.001)),
     ),
     metric(
         "actor/grad_norm",
@@ -76,10 +76,10 @@ ACTOR = (
         "actor/kl_loss",
         "nats/token",
         "KL term of the loss, before its coefficient, by the estimator kl_loss_type. The default k2 is half "
-        "the squared difference of policy and reference logprobs, whose gradient is that of the true KL. Only "
-        "with kl_loss_coef > 0.",
-        "损失中的 KL 项（未乘系数），估计方式由 kl_loss_type 决定。默认的 k2 为策略与参考对数概率之差平方的一半，"
-        "其梯度等于真实 KL 的梯度。仅当 kl_loss_coef > 0 时存在。",
+        "the squared difference of policy and reference logprobs, whose gradient is that of the true KL. "
+        "Only with kl_loss_coef > 0.",
+        "损失中的 KL 项（未乘系数），估计方式由 kl_loss_type 决定。默认的 k2 为策略与参考对数概率之差"
+        "平方的一半，其梯度等于真实 KL 的梯度。仅当 kl_loss_coef > 0 时存在。",
     ),
     metric(
         "actor/entropy_loss",
@@ -99,10 +99,10 @@ ACTOR = (
         "actor/reference_kl_k1",
         "nats/token",
         "Drift from the frozen start weights: mean of policy minus reference logprobs over sampled tokens. "
-        "Unbiased, may be negative. Without a KL term it is measured on a sample of the step's tokens; absent "
-        "with reference_kl off.",
-        "与冻结初始权重的距离：采样词元上策略减参考对数概率的平均值；无偏，可为负。没有 KL 项时只在本步部分词元上测量；"
-        "关闭 reference_kl 时不存在。",
+        "Unbiased, may be negative. Without a KL term it is measured on a sample of the step's tokens; "
+        "absent with reference_kl off.",
+        "与冻结初始权重的距离：采样词元上策略减参考对数概率的平均值；无偏，可为负。没有 KL 项时只在"
+        "本步部分词元上测量；关闭 reference_kl 时不存在。",
     ),
     metric(
         "actor/reference_kl_k3",
@@ -115,8 +115,8 @@ ACTOR = (
     metric(
         "actor/distillation/loss",
         "nats/token",
-        "Reverse KL from student to teacher, estimated on the student's own tokens: mean of old minus teacher "
-        "logprobs (k1). Falls towards 0 as the student becomes its teacher. On-policy distillation only.",
+        "Reverse KL from student to teacher, estimated on the student's own tokens: mean of old minus "
+        "teacher logprobs (k1). Falls towards 0 as the student becomes its teacher. On-policy distillation only.",
         "学生到教师的反向 KL，在学生自己采样的词元上估计：旧对数概率减教师对数概率的平均值（k1）。"
         "学生越接近教师越趋于 0。仅用于在策略蒸馏。",
     ),

@@ -37,7 +37,7 @@ TIMING = (
     metric(
         "timing/s/scores",
         "s",
-        "Time to compute policy and reference logprobs of the step for a KL penalty. Only with kl_reward_coef.",
+        "Time to compute policy and reference logprobs for a KL penalty. Only with kl_reward_coef.",
         "为 KL 惩罚计算本步策略与参考对数概率的时间。仅当设置 kl_reward_coef 时存在。",
     ),
     metric(

@@ -17,7 +17,9 @@ def sapo(inputs: Inputs) -> TokenLoss:
         arXiv:2511.20347.
     """
     advantages_BT = inputs.advantages_BT
-    tau_BT = torch.where(advantages_BT > 0, inputs.tau_pos, inputs.tau_neg).to(advantages_BT.dtype)
+    # Tensors, because a condition between two plain numbers is rounded to float32.
+    tau_pos, tau_neg = advantages_BT.new_tensor((inputs.tau_pos, inputs.tau_neg))
+    tau_BT = torch.where(advantages_BT > 0, tau_pos, tau_neg)
     gate_BT = torch.sigmoid(tau_BT * (token_ratio(inputs.log_ratio_BT) - 1)) * (4 / tau_BT)
     nowhere_BT = torch.zeros_like(inputs.mask_BT)
     return TokenLoss(-gate_BT * advantages_BT, nowhere_BT, nowhere_BT)
