@@ -24,8 +24,8 @@ from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
-from strop.pipeline.training_types import effective_keys
 from strop.pipeline.resolved import describe
+from strop.pipeline.training_types import effective_keys
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic

@@ -1,8 +1,8 @@
 """Rows + learner -> a trained model, with nothing sampled: SFT, DPO and continued pre-training, in order.
 
 dataset -> batch -> update, then validate and save when due: stages 1, 5, 6 and 7 of `pipeline.loop`, whose
-counterpart this is. Validation is the loss on held-out rows: before the first step, every `eval_steps`, at the
-end.
+counterpart this is. Validation is the loss on held-out rows: before the first step, every `eval_steps`, at
+the end.
 """
 
 from __future__ import annotations
@@ -205,9 +205,7 @@ class _OfflineRun:
             self.skipped_steps = 0
             return
         self.skipped_steps += 1
-        self.recorder.event(
-            "update_skipped", "an update was skipped: its gradient is not finite", step=step
-        )
+        self.recorder.event("update_skipped", "an update was skipped: its gradient is not finite", step=step)
         if self.skipped_steps >= MAX_SKIPPED_STEPS:
             raise TrainingError(
                 f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
@@ -278,7 +276,7 @@ def packs_of(examples: Iterable[Example]) -> list[Pack]:
 
 
 def _start(config: JobConfig, training: Dataset[Example]) -> Position:
-    """Before the first step; names what is learned from, so that a resumed run cannot go on with other rows."""
+    """Before the first step. Names what is learned from: a resumed run cannot go on with other rows."""
     fixed = config.hyper_parameters.model_dump(mode="json", exclude=MAY_CHANGE)
     rows = [
         ([(one.token_ids, one.loss_mask, one.weight) for one in example.sequences], example.pairs)

@@ -64,7 +64,7 @@ class OfflineLearner(Learner):
         super().__init__(model, tokenizer, hyper, total_steps=total_steps, dtype=dtype)
         if hyper_parameters.lora_dropout > 0:
             torch.manual_seed(hyper_parameters.seed)
-        self._reference_logprobs: dict[str, Tensor] = {}
+        self._remembered: dict[str, Tensor] = {}
 
     @torch.no_grad()
     def remember_reference(self, packs: Sequence[Pack]) -> None:
@@ -75,14 +75,14 @@ class OfflineLearner(Learner):
         for group, forest in _forests([pack for pack in packs if pack.pairs]):
             logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
             ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
-            self._reference_logprobs |= dict(zip(ids, logprobs_S, strict=True))
+            self._remembered |= dict(zip(ids, logprobs_S, strict=True))
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Run the optimizer updates of one step.
 
         Returns:
-            Metrics under their registry names, each a mean over the updates. A gradient that is not finite makes
-            no optimizer step.
+            Metrics under their registry names, each a mean over the updates. A gradient that is not finite
+            makes no optimizer step.
         """
         rate = learning_rate(max(0, batch.step - 1), self._hyper, total_steps=self._total_steps)
         stepped, updates = 0, []
@@ -138,7 +138,7 @@ class OfflineLearner(Learner):
     ) -> tuple[Tensor, dict[str, float]]:
         ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
         chosen, rejected = _pair_rows(group)
-        reference_S = torch.stack([self._reference_logprobs[one] for one in ids]).to(policy_S.dtype)
+        reference_S = torch.stack([self._remembered[one] for one in ids]).to(policy_S.dtype)
         return dpo_loss(
             self._hyper.dpo_loss.value,
             policy_chosen_logprobs_P=policy_S[chosen],
@@ -158,7 +158,7 @@ class OfflineLearner(Learner):
 
 
 def _forests(packs: Sequence[Pack]) -> Iterator[tuple[list[Pack], Forest]]:
-    """Join packs, in order, into forests of a bounded number of nodes. A row is never cut: pairs stay together.
+    """Join packs, in order, into forests of a bounded number of nodes. No row is cut: pairs stay together.
 
     Every sequence of a pack must teach a token, so that the rows of a forest are the sequences of its packs.
     """

@@ -149,7 +149,7 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_file(folder):
           hyper_parameters:
             batch_size: "8"
             ppo_mini_batch_size: 3
-            n_rollouts: 1
+            n_rollouts: 0
             max_length: 1
             clip_ratio_low: .5
             clip_ratio_high: .4
