@@ -28,6 +28,8 @@ _TITLES = {
     "critic": "critic/ · rewards and advantages · 奖励与优势",
     "validation": "validation/ · held-out samples · 验证",
     "actor": "actor/ · policy update · 策略更新",
+    "lm": "lm/ · answers and texts that are taught · 所教的回答与文本",
+    "dpo": "dpo/ · preferences · 偏好",
     "mismatch": "mismatch/ · engine against learner · 采样端与训练端之差",
     "trajectory": "trajectory/ · lengths and turns · 长度与轮数",
     "group": "group/ · signal in the groups · 组内信号",
