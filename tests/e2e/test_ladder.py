@@ -151,7 +151,9 @@ def test_metrics_of_preferences_are_recorded(tmp_path: Path) -> None:
     assert [step for step, _ in found["validation/data/preference_accuracy"]] == [0, 4]
 
 
-def test_the_command_line_shows_the_loss_and_refuses_bad_rows_with_their_line(tmp_path: Path, strop: Strop) -> None:
+def test_the_command_line_shows_the_loss_and_refuses_bad_rows_with_their_line(
+    tmp_path: Path, strop: Strop
+) -> None:
     folder = save_tiny_model(tmp_path / "start")
     shutil.copytree(LADDER, tmp_path / "ladder")
     job = tmp_path / "ladder" / "sft.yaml"
