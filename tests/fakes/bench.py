@@ -16,7 +16,7 @@ from fakes.learner import FakeCheckpoints, FakeLearner
 from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
 from strop.pipeline.dataset import Dataset
-from strop.pipeline.loop import RunResult, train
+from strop.pipeline.loop import train
 from strop.pipeline.ports import Machines
 from strop.pipeline.stop import StopFlag
 from strop.schema.config import JobConfig

@@ -123,9 +123,9 @@ class _OfflineRun:
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, ask the reference, load what is resumed. A status if nothing is left to do."""
         self.tell_notes()
-        if compared := [one for one in (*self.packs_to_come(), *self.held_out) if one.pairs]:
+        if compared := [one for one in self.rows_to_come() if one.pairs]:
             self.recorder.progress(0, "reference", 0, 1)
-            await asyncio.to_thread(self.learner.remember_reference, compared)
+            await asyncio.to_thread(self.learner.remember_reference, packs_of(compared))
             self.recorder.progress(0, "reference", 1, 1)
         if resume_from is None:
             return None
@@ -140,11 +140,11 @@ class _OfflineRun:
             return JobStatus.SUCCEEDED
         return None
 
-    def packs_to_come(self) -> list[Pack]:
-        """Every row that the run will draw, once."""
+    def rows_to_come(self) -> list[Example]:
+        """Every row that the run will draw, once, and those held out."""
         draws = self.training.draws(self.hyper.batch_size, self.hyper.seed)
         drawn = {one.example_id: one for draw in islice(draws, self.last_step) for one in draw.samples}
-        return packs_of(drawn.values())
+        return [*drawn.values(), *(self.validation.samples if self.validation is not None else ())]
 
     async def to_the_end(self) -> JobStatus:
         """Step after step, validating and saving where it is due; validation also before the first."""

@@ -25,6 +25,10 @@ from strop.schema.batch import Batch, Pack
 from strop.schema.config import DpoLoss, HyperParameters
 
 
+_Said = tuple[tuple[int, ...], tuple[bool, ...]]
+"""Tokens and mask of an answer in its context. Not its id: rows of two files may share theirs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Whole:
     """The denominators of an update or a validation, over all of its packs."""
@@ -64,7 +68,7 @@ class OfflineLearner(Learner):
         super().__init__(model, tokenizer, hyper, total_steps=total_steps, dtype=dtype)
         if hyper_parameters.lora_dropout > 0:
             torch.manual_seed(hyper_parameters.seed)
-        self._remembered: dict[str, Tensor] = {}
+        self._remembered: dict[_Said, Tensor] = {}
 
     @torch.no_grad()
     def remember_reference(self, packs: Sequence[Pack]) -> None:
@@ -74,8 +78,7 @@ class OfflineLearner(Learner):
         """
         for group, forest in _forests([pack for pack in packs if pack.pairs]):
             logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
-            ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
-            self._remembered |= dict(zip(ids, logprobs_S, strict=True))
+            self._remembered |= dict(zip(_said(group), logprobs_S, strict=True))
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Run the optimizer updates of one step.
@@ -136,9 +139,8 @@ class OfflineLearner(Learner):
     def _pair_loss(
         self, group: Sequence[Pack], policy_S: Tensor, num_pairs: int
     ) -> tuple[Tensor, dict[str, float]]:
-        ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
         chosen, rejected = _pair_rows(group)
-        reference_S = torch.stack([self._remembered[one] for one in ids]).to(policy_S.dtype)
+        reference_S = torch.stack([self._remembered[one] for one in _said(group)]).to(policy_S.dtype)
         return dpo_loss(
             self._hyper.dpo_loss.value,
             policy_chosen_logprobs_P=policy_S[chosen],
@@ -155,6 +157,10 @@ class OfflineLearner(Learner):
         rows_ST = torch.where(forest.mask_ST, logprobs_E[forest.sequence_edges_ST], 0.0)
         sums_S = rows_ST.sum(-1)
         return sums_S / forest.mask_ST.sum(-1) if self._hyper.dpo_loss is DpoLoss.IPO else sums_S
+
+
+def _said(group: Sequence[Pack]) -> list[_Said]:
+    return [(sequence.token_ids, sequence.loss_mask) for pack in group for sequence in pack.sequences]
 
 
 def _forests(packs: Sequence[Pack]) -> Iterator[tuple[list[Pack], Forest]]:

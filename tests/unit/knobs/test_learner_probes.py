@@ -323,7 +323,10 @@ def criticised(**changes) -> dict[str, float]:
     hyper = settings(algorithm="ppo", **changes)
     critic = Critic(tiny_llama(), hyper, total_steps=10)
     rewarded = [
-        replace(one, sequences=tuple(replace(item, reward=float(index)) for index, item in enumerate(one.sequences)))
+        replace(
+            one,
+            sequences=tuple(replace(item, reward=float(index)) for index, item in enumerate(one.sequences)),
+        )
         for one in PACKS
     ]
     for step in (1, 2):

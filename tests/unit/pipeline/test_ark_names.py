@@ -1,4 +1,4 @@
-"""Ark's words read as ours: each name of its templates, and what has no meaning here refused with the reason."""
+"""Ark's words read as ours: each name of its templates; what has no meaning here, refused with the reason."""
 
 from pathlib import Path
 

@@ -12,6 +12,7 @@ from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.resolved import describe
 from strop.schema.config import SaveStrategy
 
+
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return lay_out(tmp_path)

@@ -113,5 +113,7 @@ def test_no_value_is_left_open_in_the_description():
         if typing.get_origin(info.annotation) in (types.UnionType, typing.Union)
         and type(None) in typing.get_args(info.annotation)
     }
-    follows = {name for name, info in HyperParameters.model_fields.items() if info.default_factory is not None}
+    follows = {
+        name for name, info in HyperParameters.model_fields.items() if info.default_factory is not None
+    }
     assert optional | follows == set(IN_USE)

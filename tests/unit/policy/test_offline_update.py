@@ -103,6 +103,14 @@ def test_dpo_adds_the_mean_over_pairs_and_the_imitation_of_marked_answers() -> N
         torch.testing.assert_close(one.grad, plain.get_parameter(name).grad, rtol=0, atol=1e-6)
 
 
+def test_rows_of_two_files_that_share_an_id_have_references_of_their_own() -> None:
+    ours = learner()
+    twin = example("a", [5, 6, 7], [90, 91, 92, 93], [30, 95], weights=[0, 0], pairs=((0, 1),))
+    ours.remember_reference(packed(DPO[0], twin))
+    for one in (DPO[0], twin):
+        assert ours.measure(packed(one))["dpo/rewards/margin"] == pytest.approx(0, abs=1e-9)
+
+
 def test_ipo_compares_means_over_tokens() -> None:
     ours = learner(dpo_loss="ipo", dpo_beta=0.5, learning_rate=1e-3)
     ours.remember_reference(packed(*DPO))
@@ -213,7 +221,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted() -> None:
     ours = learner()
     before = weights(ours)
     ours.remember_reference(packed(*DPO))
-    ours._remembered["a/0"] = torch.tensor(math.nan)
+    first = DPO[0].sequences[0]
+    ours._remembered[first.token_ids, first.loss_mask] = torch.tensor(math.nan)
     metrics = ours.update(step(*DPO))
     assert (metrics["actor/num_updates"], metrics["actor/skipped_updates"]) == (0, 1)
     assert all(torch.equal(value, before[name]) for name, value in weights(ours).items())
