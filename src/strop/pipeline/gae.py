@@ -12,6 +12,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from itertools import islice
 
+from strop.errors import TrainingError
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
 
 _VARIANCE_EPSILON = 1e-8
@@ -86,8 +87,14 @@ def with_gae(
         each token is rewarded with beside the rollout's reward, such as a KL penalty.
     Raises:
         ValueError: more or fewer of them than the batch has sequences or tokens.
+        TrainingError: a value that is not finite; one would make every advantage so.
     """
     sequences = batch_sequences(batch)
+    if not all(math.isfinite(value) for row in values for value in row):
+        raise TrainingError(
+            "the critic's values are not finite",
+            fix="lower critic_learning_rate, and go on from an earlier checkpoint",
+        )
     none = [[0.0] * sequence.num_loss_tokens for sequence in sequences]
     given = (none if token_rewards is None else token_rewards, values)
     for name, rows in zip(("token_rewards", "values"), given, strict=True):
