@@ -39,7 +39,7 @@ def gae(
         rewards_T, values_T, mask_T: (T,), lists or arrays. `values_T[t]` is that of the context in which
         token t was sampled, `mask_T[t]` true where it was sampled.
     Returns:
-        advantages_T and returns_T, 0.0 where the mask is not. Neither is whitened; return = advantage + value.
+        advantages_T and returns_T, 0.0 outside the mask. Neither is whitened; a return is advantage + value.
     Raises:
         ValueError: lengths that differ; gamma or lam outside [0, 1].
     Source:
@@ -83,8 +83,8 @@ def with_gae(
     over the sampled tokens of the whole batch, returns are not.
 
     Shapes:
-        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise, what
-        each token is rewarded with beside the rollout's reward, such as a KL penalty.
+        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise,
+        what each token is rewarded with beside the rollout's reward, such as a KL penalty.
     Raises:
         ValueError: more or fewer of them than the batch has sequences or tokens.
         TrainingError: a value that is not finite; one would make every advantage so.

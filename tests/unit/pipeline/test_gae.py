@@ -1,4 +1,4 @@
-"""Advantages and returns by a critic's values: worked by hand, by the definition, and blind to observations."""
+"""Advantages and returns by a critic's values: by hand, by the definition, and blind to observations."""
 
 import math
 from dataclasses import replace
