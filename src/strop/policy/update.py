@@ -52,8 +52,8 @@ class Learner:
         teacher: Teacher | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. With a `teacher`, it
-        judges every token in place of the advantages in the batch.
+        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. A `teacher` judges
+        every token in place of the advantages in the batch.
 
         Raises:
             ModelError: a model that the packed forward pass would not compute right.
