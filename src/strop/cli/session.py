@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_log import logging_to
@@ -19,13 +20,17 @@ from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
-from strop.pipeline.config import describe
+from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
+from strop.pipeline.training_types import effective_keys
+from strop.pipeline.resolved import describe
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
+from strop.policy.critic import Critic
 from strop.policy.precision import has_fast_bfloat16
+from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
@@ -111,7 +116,11 @@ async def open_session(
             config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
         )
         try:
-            learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+            steps = total_steps(hyper, len(training))
+            # Before the learner: it takes the model over, and the critic begins as a copy of it.
+            critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
+            teacher = load_teacher(config, tokenizer, say)
+            learner = Learner(model, tokenizer, hyper, total_steps=steps, teacher=teacher)
             say(t("starting the functions", "启动函数"))
             await stack.enter_async_context(pool)
             engine.start()
@@ -134,23 +143,38 @@ async def open_session(
                 capture=gateway,
                 functions=pool,
                 learner=learner,
-                checkpoints=Checkpoints(learner),
+                critic=critic,
+                checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
                 recorder=Broadcast([recorder, *watchers]),
+                counters=lambda: counted(gateway, engine),
             ),
             training=training,
             validation=validation,
         )
 
 
+def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> Teacher | None:
+    """The frozen model that judges the student's tokens, where the job has one."""
+    name = config.training.teacher_model
+    if name is None:
+        return None
+    say(t("loading the teacher", "加载教师模型"))
+    model, its_tokenizer = models.load(name, on_progress=say)
+    return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
+
+
 def with_dtypes(config: JobConfig) -> JobConfig:
     """Put the processor's fastest dtype where the job says `auto`, so that the record holds what was used."""
     hyper = config.hyper_parameters
     fastest = "bfloat16" if has_fast_bfloat16() else "float32"
-    auto = [name for name in ("train_dtype", "sampling_dtype") if getattr(hyper, name) == "auto"]
+    known = effective_keys(config.training_type)
+    auto = [name for name in ("train_dtype", "sampling_dtype") if name in known and getattr(hyper, name) == "auto"]
     chosen = dict.fromkeys(auto, fastest)
     training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
-    return config.model_copy(update={"training": training})
+    origins = {f"training.hyper_parameters.{name}": "this machine" for name in auto}
+    resolved = config.model_copy(update={"training": training})
+    return resolved.with_origins(origins) if config.origins else resolved
 
 
 def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
@@ -169,6 +193,20 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
     return loaded["training"], loaded.get("validation")
+
+
+def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
+    """What both have counted so far, by the names in `pipeline.counters`."""
+    calls, tokens = gateway.stats, engine.stats()
+    return {
+        "trace/rerendered_prompts": calls.rerendered_prompts,
+        "trace/tool_parse_errors": calls.tool_parse_errors,
+        "trace/refused_calls": calls.refused_calls,
+        "trace/aborted_calls": calls.aborted_calls,
+        "trace/replayed_calls": calls.replayed_calls,
+        PREFIX_HITS: tokens.num_prefix_hits,
+        PREFILLED: tokens.num_prefilled,
+    }
 
 
 def new_job_id() -> str:

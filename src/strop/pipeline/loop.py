@@ -1,6 +1,7 @@
 """Job + machines -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
 
 dataset -> rollout -> reward -> advantage -> batch -> update -> publish, then validate and save when due.
+Between reward and advantage, dynamic sampling may ask for further prompts, and length may shape the rewards.
 
 Only this file knows that order; each stage is a file with its name. `cli` hands in the machines, tests hand
 in fakes. Everything runs on one event loop, and the learner works in a thread beside it.
@@ -16,18 +17,22 @@ from pathlib import Path
 from strop.errors import TrainingError
 from strop.observability.metrics import NameGate
 from strop.pipeline.advantage import step_advantages
-from strop.pipeline.batch import build_batch
+from strop.pipeline.batch import build_batch, repeat
+from strop.pipeline.counters import counted_since
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
+from strop.pipeline.dynamic_sampling import NothingToTrain, Sieve, shortage, sieve
 from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
+from strop.pipeline.gae import gae_measures, with_gae
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
-    advantage_measures,
     batch_measures,
+    distillation_measures,
     rollout_measures,
     timing_measures,
     validation_measures,
 )
-from strop.pipeline.ports import Machines
+from strop.pipeline.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
+from strop.pipeline.ports import Critic, Machines
 from strop.pipeline.position import saved_position, start_position
 from strop.pipeline.publish import publish
 from strop.pipeline.reward import reward, reward_plan
@@ -35,10 +40,12 @@ from strop.pipeline.rollout import Report, rollout, rollout_plan
 from strop.pipeline.save import Shelf, kept_in, save_is_due
 from strop.pipeline.stop import StopFlag, Stopped
 from strop.pipeline.stopwatch import Stopwatch
+from strop.pipeline.token_advantage import penalise, shape_advantages, shaped_measures
 from strop.pipeline.validation import mean_at_1, validate, validation_is_due
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
 from strop.schema.job import JobStatus
+from strop.schema.trajectory import Group
 
 MAX_SKIPPED_STEPS = 3
 """One gradient that is not finite can be an accident; three in a row are not."""
@@ -46,11 +53,13 @@ MAX_SKIPPED_STEPS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, if any."""
+    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, `best` the one that
+    validated best, if any."""
 
     status: JobStatus
     steps: int
     checkpoint: Path | None
+    best: Path | None
     validations: tuple[tuple[int, float | None], ...]
     sampled_tokens: int
     trained_tokens: int
@@ -92,6 +101,7 @@ async def train(
         status=status,
         steps=run.position.step,
         checkpoint=run.shelf.newest,
+        best=run.shelf.best,
         validations=run.position.validations,
         sampled_tokens=run.position.sampled_tokens,
         trained_tokens=run.position.trained_tokens,
@@ -121,9 +131,15 @@ class _Run:
         self.shelf = Shelf(
             folder / "checkpoints", self.hyper.save_total_limit, machines.checkpoints, self.recorder
         )
+        self.lengths = length_plan(self.hyper)
         self.policy_version = 0
         self.names = NameGate()
         self.skipped_steps = 0
+
+    @property
+    def is_through(self) -> bool:
+        """Whether the last step is done. Refills use up rows, so the epochs may end before the steps do."""
+        return self.position.step >= self.last_step or self.position.epoch >= self.hyper.n_epochs
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
@@ -135,8 +151,8 @@ class _Run:
             self.recorder.event(
                 "resumed", f"goes on after step {self.position.step}", step=self.position.step
             )
-            if saved["published"] and self.position.step >= self.last_step:
-                text = f"already finished: all {self.last_step} steps are in {resume_from}"
+            if saved["published"] and self.is_through:
+                text = f"already finished: all {self.position.step} steps are in {resume_from}"
                 self.recorder.event("already_finished", text, step=self.position.step)
                 return JobStatus.SUCCEEDED
         self.policy_version = await publish(self.machines.publisher)
@@ -144,65 +160,153 @@ class _Run:
 
     async def to_the_end(self) -> JobStatus:
         """Step after step, validating and saving where it is due; validation also before the first."""
-        hyper, at = self.hyper, self.position
-        draws = self.training.draws(hyper.batch_size, hyper.seed, epoch=at.epoch, index=at.index)
         try:
             while True:
                 self.stop.check()
                 await self.validate_if_due()
                 await self.save_if_due()
-                if self.position.step >= self.last_step:
+                if self.is_through:
                     return JobStatus.SUCCEEDED
                 self.stop.check()
-                await self.step(next(draws))
+                await self.step()
         except Stopped:
             await self.save(published=False)
             return JobStatus.CANCELED
-        except TooManyFailures:
+        except (TooManyFailures, NothingToTrain):
             await self.save(published=False)
             raise
 
-    async def step(self, draw: Draw) -> None:
+    async def step(self) -> None:
         """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
         step, hyper, machines = self.position.step + 1, self.hyper, self.machines
-        took = Stopwatch()
+        took, counts = Stopwatch(), machines.counters()
         with took("step"):
-            with took("rollout"):
-                plan, report = replace(self.rollouts, prefix=f"s{step}"), self.report(step, "rollout")
-                groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
-            self.stop.check()
-            with took("reward"):
-                groups = await reward(groups, self.rewards, machines.functions)
-            self.stop.check()
-            self.recorder.trajectories(step, groups, split="train")
-            stop_if_too_many_failed(groups, hyper.max_failure_rate, where=f"step {step}")
+            found, draws = await self.sample(step, took)
             with took("adv"):
-                # GSPO differs from GRPO in its ratio, not in its advantage.
-                advantages = step_advantages("grpo", groups)
-                batch = build_batch(step, groups, advantages, mini_batch_size=hyper.mini_batch_size)
-            updates: Mapping[str, float] = {}
-            if taught := self.taught_packs(batch):
+                sampled = shape_rewards(found.sampled, self.lengths)
+                groups = found.kept_of(sampled)
+                masked = masked_rollouts(groups, self.lengths)
+                batch = build_batch(
+                    step,
+                    groups,
+                    None if self.judged_by_token else step_advantages(hyper.method.advantage, groups),
+                    mini_batch_size=hyper.mini_batch_size,
+                    masked=masked,
+                    scored=not self.config.distils,
+                )
+            self.recorder.trajectories(step, sampled, split="train")
+            updates: dict[str, float] = {}
+            penalties: list[list[float]] | None = None
+            if hyper.kl_reward_coef > 0:
+                with took("scores"):
+                    scores = await asyncio.to_thread(machines.learner.score, batch)
+                with took("adv"):
+                    penalised = penalise(batch, scores, hyper)
+                batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
+            if machines.critic is not None:
+                batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
+                updates |= critic_updates
+            elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
+                with took("adv"):
+                    batch = shape_advantages(batch, hyper, penalties)
+            passes = repeat(batch, hyper.ppo_epochs)
+            if taught := self.taught_packs(passes):
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
-                    updates = await asyncio.to_thread(machines.learner.update, batch)
+                    updates |= await asyncio.to_thread(machines.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
-                self.stop_if_nothing_finite(step, updates)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
-            else:
+            elif step > hyper.critic_warmup:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
+                if machines.critic is not None:
+                    text = "nothing to learn: every return was as far from its value as every other"
                 self.recorder.event("step_without_gradient", text, step=step)
-        self.position = self.position.after_step(draw, groups, taught)
+            if updates:
+                self.stop_if_nothing_finite(step, updates)
+        self.position = self.position.after_step(draws[-1], sampled, taught)
         self.measured(
             step,
-            **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
-            **advantage_measures(advantages, groups),
+            **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
+            **found.measures(),
+            **self.judgement_measures(batch, sampled),
+            **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
-                took.seconds, groups, trained_tokens=sum(len(pack.token_ids) for pack in taught)
+                took.seconds, sampled, trained_tokens=sum(len(pack.token_ids) for pack in taught)
             ),
+            **counted_since(counts, machines.counters()),
             **updates,
         )
+
+    @property
+    def judged_by_token(self) -> bool:
+        """Whether advantages come from a critic or a teacher, and no group needs a baseline."""
+        return self.machines.critic is not None or self.config.distils
+
+    def judgement_measures(self, batch: Batch, sampled: tuple[Group, ...]) -> dict[str, float]:
+        """Advantages and what they were made from. A teacher's are made, and measured, in the learner."""
+        if self.config.distils:
+            return distillation_measures(sampled)
+        return gae_measures(batch) if self.machines.critic is not None else shaped_measures(batch)
+
+    async def judge(
+        self, batch: Batch, penalties: list[list[float]] | None, critic: Critic, took: Stopwatch
+    ) -> tuple[Batch, Mapping[str, float]]:
+        """The batch with advantages by the critic's values, and what the critic's own update measured."""
+        with took("values"):
+            values = await asyncio.to_thread(critic.values, batch)
+        with took("adv"):
+            costs = None if penalties is None else [[-cost for cost in row] for row in penalties]
+            batch = with_gae(batch, values, gamma=self.hyper.gamma, lam=self.hyper.lam, token_rewards=costs)
+        with took("update_critic"):
+            passes = repeat(batch, self.hyper.ppo_epochs)
+            return batch, await asyncio.to_thread(critic.update, passes)
+
+    async def sample(self, step: int, took: Stopwatch) -> tuple[Sieve, list[Draw]]:
+        """Rollouts and rewards of a step: one batch of prompts, and what dynamic sampling asks for beyond it.
+
+        Raises:
+            TooManyFailures, NothingToTrain: the step cannot be trained on.
+        """
+        found, draws, missing = sieve(self.hyper), list[Draw](), self.hyper.batch_size
+        epoch, index = self.position.epoch, self.position.index
+        while missing and epoch < self.hyper.n_epochs:
+            draw = self.training.draw(
+                missing, batch_size=self.hyper.batch_size, seed=self.hyper.seed, epoch=epoch, index=index
+            )
+            draws.append(draw)
+            epoch, index = draw.next_epoch, draw.next_index
+            groups = await self.scored(step, draw, found.rounds, took)
+            where = f"step {step}" if not found.rounds else f"step {step}, refill {found.rounds}"
+            found.add(groups)
+            try:
+                stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=where)
+            except TooManyFailures:
+                self.recorder.trajectories(step, tuple(found.sampled), split="train")
+                raise
+            missing = found.missing
+        try:
+            short = shortage(found, step=step, data_is_through=epoch >= self.hyper.n_epochs)
+        except NothingToTrain:
+            self.recorder.trajectories(step, tuple(found.sampled), split="train")
+            raise
+        if short is not None:
+            self.recorder.event("batch_not_full", short, step=step)
+        return found, draws
+
+    async def scored(self, step: int, draw: Draw, refill: int, took: Stopwatch) -> tuple[Group, ...]:
+        """The rollouts of one draw with their rewards; ids tell the refills of a step apart."""
+        machines = self.machines
+        prefix = f"s{step}" if not refill else f"s{step}x{refill}"
+        with took("rollout"):
+            plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
+            groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
+        self.stop.check()
+        with took("reward"):
+            groups = await reward(groups, self.rewards, machines.functions)
+        self.stop.check()
+        return groups
 
     def stop_if_nothing_finite(self, step: int, updates: Mapping[str, float]) -> None:
         """A skipped update is told; several steps in a row without a finite gradient end the run.
@@ -210,7 +314,7 @@ class _Run:
         Raises:
             TrainingError: `MAX_SKIPPED_STEPS` in a row; the weights are those before the first of them.
         """
-        skipped = updates.get("actor/skipped_updates", 0.0) > 0
+        skipped = updates.get("actor/skipped_updates", 0.0) + updates.get("critic/skipped_updates", 0.0) > 0
         self.skipped_steps = self.skipped_steps + 1 if skipped and not updates.get("actor/num_updates") else 0
         if skipped:
             text = "an update was skipped: its gradient is not finite"
@@ -222,14 +326,18 @@ class _Run:
             )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
-        """The packs that the learner computes: those with an advantage, or all where the KL loss pulls."""
+        """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
+        none while the critic alone is warmed up."""
+        if batch.step <= self.hyper.critic_warmup:
+            return []
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
-        pulled = self.hyper.kl_loss_coef > 0
-        return [pack for pack in packs if pulled or any(one.advantage for one in pack.sequences)]
+        pulled = self.hyper.pulls_everywhere or self.config.distils
+        return [pack for pack in packs if pulled or pack.has_advantage]
 
     async def validate_if_due(self) -> None:
         at = self.position
-        due = validation_is_due(at.step, last_step=self.last_step, eval_steps=self.hyper.eval_steps)
+        last_step = at.step if self.is_through else self.last_step
+        due = validation_is_due(at.step, last_step=last_step, eval_steps=self.hyper.eval_steps)
         if self.validation is None or not due or at.validated:
             return
         took, report = Stopwatch(), self.report(at.step, "validation")
@@ -244,7 +352,7 @@ class _Run:
         self.position = at.after_validation(mean_at_1(measures), groups)
 
     async def save_if_due(self) -> None:
-        last = self.position.step >= self.last_step
+        last = self.is_through
         if last or save_is_due(self.hyper, self.position.step, epoch_ended=self.position.epoch_ended):
             await self.save(published=last)
 

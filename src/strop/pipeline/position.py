@@ -38,7 +38,8 @@ class Position:
     """The last completed step and where its successor draws from.
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
-    `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
+    `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
+    Token counts are of the whole run so far.
     """
 
     draws_from: str
@@ -47,11 +48,8 @@ class Position:
     index: int = 0
     sampled_tokens: int = 0
     trained_tokens: int = 0
+    epoch_ended: bool = False
     validations: tuple[tuple[int, float | None], ...] = ()
-
-    @property
-    def epoch_ended(self) -> bool:
-        return self.step > 0 and self.index == 0
 
     @property
     def validated(self) -> bool:
@@ -63,7 +61,7 @@ class Position:
         return dict(self.validations).get(self.step)
 
     def after_step(self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack]) -> Position:
-        """The position once the step of `draw` is through; `taught` are the packs that carried a loss."""
+        """The position once the step whose last draw was `draw` is through; `taught` carried a loss."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
         return replace(
@@ -73,6 +71,7 @@ class Position:
             index=draw.next_index,
             sampled_tokens=self.sampled_tokens + sampled,
             trained_tokens=self.trained_tokens + trained,
+            epoch_ended=draw.next_epoch > self.epoch,
         )
 
     def after_validation(self, mean_at_1: float | None, groups: tuple[Group, ...]) -> Position:
@@ -111,6 +110,7 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
         index=saved["index"],
         sampled_tokens=saved["sampled_tokens"],
         trained_tokens=saved["trained_tokens"],
+        epoch_ended=saved["epoch_ended"],
         validations=tuple((step, value) for step, value in saved["validations"]),
     )
     if position.draws_from != start.draws_from:

@@ -1,0 +1,57 @@
+"""Packs -> the gradient of a mini-batch of which they are a part; alone, or as one of two processes.
+
+The learner has left its start weights by one step, and the old logprobs are those of the start: every ratio,
+KL and entropy of the objective is away from its fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fakes.model import tiny_llama
+from fakes.packs import batch, mini_batch, random_pack
+from strop.policy.forest import make_forests
+from strop.policy.forward import forest_logprobs
+from strop.policy.measures import StepMeasures
+from strop.policy.share import shares
+from strop.policy.update import Learner
+from strop.schema.batch import MiniBatch, Pack
+from strop.schema.config import HyperParameters
+
+WARM_UP = random_pack(99)
+
+
+def part_of_gradient(
+    settings: dict[str, Any], whole: MiniBatch, packs: Sequence[Pack], *, max_nodes: int = 768
+) -> torch.Tensor:
+    """What `packs` add to the gradient of `whole`, all weights in one float64 vector."""
+    hyper = HyperParameters.model_validate(
+        {"learning_rate": 1e-2, "lr_scheduler_type": "constant", **settings}
+    )
+    learner = Learner(tiny_llama().double(), None, hyper, total_steps=10, dtype=torch.float64)
+    learner.update(batch(mini_batch(WARM_UP)))
+    start = tiny_llama().double()
+    forests = make_forests(packs, max_nodes=max_nodes)
+    with torch.no_grad():
+        old = [forest_logprobs(start, forest)[0] for forest in forests]
+    parts = shares(replace(whole, packs=tuple(packs)), forests, [forest.mask_ST for forest in forests])
+    learner._accumulate(forests, old, parts, StepMeasures())
+    return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
+
+
+def work(rank: int, folder: str, settings: Sequence[dict[str, Any]], whole: MiniBatch) -> None:
+    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    gradients = [part_of_gradient(one, whole, whole.packs[rank::2]) for one in settings]
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+    if rank == 0:
+        torch.save(gradients, Path(folder) / "gradients.pt")
+    dist.destroy_process_group()
