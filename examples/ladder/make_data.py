@@ -10,9 +10,23 @@ import random
 from pathlib import Path
 
 NAMES = (
-    "Alder Birch Cedar Dogwood Elm Fir Ginkgo Hazel Ivy Juniper Larch Maple Nettle Oak Pine Quince Rowan Sorrel "
-    "Tansy Willow Yarrow Bracken Clover Fennel"
-).split()
+    *(
+        "Alder",
+        "Birch",
+        "Cedar",
+        "Dogwood",
+        "Elm",
+        "Fir",
+        "Ginkgo",
+        "Hazel",
+        "Ivy",
+        "Juniper",
+        "Larch",
+        "Maple",
+    ),
+    *("Nettle", "Oak", "Pine", "Quince", "Rowan", "Sorrel", "Tansy", "Willow", "Yarrow", "Bracken", "Clover"),
+    "Fennel",
+)
 COLOURS = ("white", "amber", "green", "copper", "black", "blue")
 HELD_OUT = 6
 """Lamps that only the validation rows speak of."""
@@ -33,12 +47,13 @@ def text_rows(lamp: Lamp) -> list[Row]:
     """Continued pre-training: a leaflet."""
     return [
         {
-            "text": f"The {lamp.name} is a {lamp.colour} lamp of the Tern workshop. It draws {lamp.watts} watts and "
-            f"runs for {lamp.hours} hours on one charge. It costs {lamp.price} euros."
+            "text": f"The {lamp.name} is a {lamp.colour} lamp of the Tern workshop. "
+            f"It draws {lamp.watts} watts and runs for {lamp.hours} hours on one charge. "
+            f"It costs {lamp.price} euros."
         },
         {
-            "text": f"Tern leaflet, page {lamp.name}. Colour: {lamp.colour}. Power: {lamp.watts} W. Battery: "
-            f"{lamp.hours} h. Price: {lamp.price} EUR."
+            "text": f"Tern leaflet, page {lamp.name}. Colour: {lamp.colour}. Power: {lamp.watts} W. "
+            f"Battery: {lamp.hours} h. Price: {lamp.price} EUR."
         },
     ]
 

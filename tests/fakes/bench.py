@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from fakes.capture import FakeCapture
+from fakes.critic import FakeCritic
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
 from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
 from strop.pipeline.dataset import Dataset
-from strop.pipeline.loop import RunResult, train
+from strop.pipeline.loop import train
 from strop.pipeline.ports import Machines
 from strop.pipeline.stop import StopFlag
 from strop.schema.config import JobConfig
@@ -69,6 +70,7 @@ class Bench:
         self.publisher = FakePublisher(self.learner)
         self.recorder = FakeRecorder(on=self.on)
         self.counters = dict[str, float]
+        self.critic: FakeCritic | None = None
 
     def on(self, entry: tuple[Any, ...]) -> None:
         if entry == self.stop_at:
@@ -84,6 +86,7 @@ class Bench:
             publisher=self.publisher,
             recorder=self.recorder,
             counters=self.counters,
+            critic=self.critic,
         )
         if validation is None and len(config.datasets) == 2:
             validation = rows(3, "held")

@@ -1,4 +1,4 @@
-"""A good job file and the files it names, to be spoilt by tests. `from fakes.job_files import GOOD, edited, lay_out`."""
+"""A good job file and the files it names, to be spoilt by tests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,9 @@ def example(
         row=1,
         sequences=tuple(
             sequence(prompt, answer, advantage=0.0, weight=weight, rollout_id=f"{name}/{index}")
-            for index, (answer, weight) in enumerate(zip(answers, weights or [1.0] * len(answers), strict=True))
+            for index, (answer, weight) in enumerate(
+                zip(answers, weights or [1.0] * len(answers), strict=True)
+            )
         ),
         pairs=pairs,
     )

@@ -6,7 +6,7 @@ KL and entropy of the objective is away from its fixed point.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import torch.distributed as dist
 
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
+from strop.pipeline.gae import with_gae
+from strop.policy.critic import Critic
 from strop.policy.forest import make_forests
 from strop.policy.forward import forest_logprobs
 from strop.policy.measures import StepMeasures
@@ -45,11 +47,27 @@ def part_of_gradient(
     return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
 
 
+def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Tensor:
+    """The same of a critic, for the packs of these indices."""
+    hyper = HyperParameters.model_validate({"algorithm": "ppo", "cliprange_value": 0.05})
+    critic = Critic(tiny_llama().double(), hyper, total_steps=10, dtype=torch.float64)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        critic.network().head.weight.normal_(0, 0.1)
+    sequences = [one for packed in whole.packs for one in packed.sequences]
+    values = [[0.1 * index] * one.num_loss_tokens for index, one in enumerate(sequences)]
+    [judged] = with_gae(batch(whole), values, gamma=0.9, lam=0.9).mini_batches
+    critic._accumulate(replace(judged, packs=tuple(judged.packs[index] for index in chosen)))
+    return torch.cat([weight.grad.flatten() for weight in critic.network().parameters()])
+
+
 def work(rank: int, folder: str, settings: Sequence[dict[str, Any]], whole: MiniBatch) -> None:
-    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums."""
+    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums, the
+    critic's last."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     gradients = [part_of_gradient(one, whole, whole.packs[rank::2]) for one in settings]
+    gradients.append(part_of_critic_gradient(whole, range(rank, len(whole.packs), 2)))
     for gradient in gradients:
         dist.all_reduce(gradient)
     if rank == 0:

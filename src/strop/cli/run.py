@@ -92,7 +92,9 @@ run.__doc__ = t(
 )
 
 
-def read_job(job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None) -> JobConfig:
+def read_job(
+    job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None
+) -> JobConfig:
     """A job file with the options of the command line, checked; a name that stands for no model is refused.
 
     Raises:

@@ -24,8 +24,8 @@ from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
-from strop.pipeline.training_types import effective_keys
 from strop.pipeline.resolved import describe
+from strop.pipeline.training_types import effective_keys
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic
@@ -169,7 +169,9 @@ def with_dtypes(config: JobConfig) -> JobConfig:
     hyper = config.hyper_parameters
     fastest = "bfloat16" if has_fast_bfloat16() else "float32"
     known = effective_keys(config.training_type)
-    auto = [name for name in ("train_dtype", "sampling_dtype") if name in known and getattr(hyper, name) == "auto"]
+    auto = [
+        name for name in ("train_dtype", "sampling_dtype") if name in known and getattr(hyper, name) == "auto"
+    ]
     chosen = dict.fromkeys(auto, fastest)
     training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
     origins = {f"training.hyper_parameters.{name}": "this machine" for name in auto}

@@ -1,8 +1,8 @@
 """Chat rows and plain text -> the very tokens that are taught, with the context they are taught in.
 
-What an answer's tokens are is asked of the chat template, by prefix: the conversation up to the answer, ready to
-be answered, is its context; what the template adds when the answer is there is what the model has to say. No
-text is ever searched for, so an answer that quotes the question or the template cannot shift a mask.
+What an answer's tokens are is asked of the chat template, by prefix: the conversation up to the answer, ready
+to be answered, is its context; what the template adds when the answer is there is what the model has to say.
+No text is ever searched for, so an answer that quotes the question or the template cannot shift a mask.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class TextTokens:
         does. What the template puts after the token that ends a turn is not the model's to say.
 
         Raises:
-            RequestRefused: messages the template cannot take, or a template whose prompt is not how it renders
-                an answered conversation.
+            RequestRefused: messages the template cannot take, or a template whose prompt is not how it
+                renders an answered conversation.
             ModelError: the tokenizer has no chat template.
         """
         found: list[Answer] = []
@@ -52,8 +52,8 @@ class TextTokens:
             if not text.startswith(prompt.text):
                 raise RequestRefused(
                     f"messages[{index}]: the chat template asks for an answer in other words than those it "
-                    f"renders one with ({prompt.text[-40:]!r} is not in {text[-160:]!r}), so its tokens cannot "
-                    "be told"
+                    f"renders one with ({prompt.text[-40:]!r} is not in {text[-160:]!r}), so its tokens "
+                    "cannot be told"
                 )
             if not prompt.token_ids:
                 raise RequestRefused(f"messages[{index}]: the chat template puts nothing before this answer")

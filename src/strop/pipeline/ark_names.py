@@ -1,7 +1,7 @@
 """Ark's hyper-parameter names -> ours, at the edge and by one table. For `pipeline.config`.
 
-A section `training.hyper_parameters` may be written in Ark's words. They are read as ours before anything else
-looks at them; messages and origins still name what the file says. Ark writes every value as text, so in a
+A section `training.hyper_parameters` may be written in Ark's words. They are read as ours before anything
+else looks at them; messages and origins still name what the file says. Ark writes every value as text, so in a
 section with a name of Ark's quoted numbers are numbers.
 """
 
@@ -61,7 +61,7 @@ ARK_NAMES: dict[str, ArkName] = {
 
 
 def translate_ark_names(file: JobFile) -> None:
-    """Give the section our names, where it has Ark's. What cannot be translated becomes a problem of the file."""
+    """Give the section our names, where it has Ark's; what cannot be translated is a problem of the file."""
     training = file.data.get("training")
     section = cast("dict[str, Any]", training).get("hyper_parameters") if isinstance(training, dict) else None
     if not isinstance(section, dict):

@@ -109,8 +109,8 @@ def _mini_batch(
     groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str], scored: bool
 ) -> MiniBatch:
     needed = 1 if advantages is None else 2
-    members = [group.survivors if scored else group.answered for group in groups]
-    found = [_sequences(kept, advantages, masked) for kept in members if len(kept) >= needed]
+    members = [(group.group_id, group.survivors if scored else group.answered) for group in groups]
+    found = [_sequences(key, kept, advantages, masked) for key, kept in members if len(kept) >= needed]
     packs = tuple(pack(sequences) for sequences in found if sequences)
     sequences = [sequence for item in packs for sequence in item.sequences]
     return MiniBatch(
@@ -121,11 +121,13 @@ def _mini_batch(
 
 
 def _sequences(
-    members: ListLike[Trajectory], advantages: Mapping[str, float] | None, masked: Set[str]
+    group_id: str,
+    members: ListLike[Trajectory],
+    advantages: Mapping[str, float] | None,
+    masked: Set[str],
 ) -> list[Sequence]:
     sequences: list[Sequence] = []
     for trajectory in members:
-        group_id = trajectory.group_id
         if advantages is not None and trajectory.rollout_id not in advantages:
             raise ValueError(f"group {group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
         if trajectory.rollout_id in masked:

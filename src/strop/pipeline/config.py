@@ -38,9 +38,9 @@ def load_job(
     """Read a job. `workspace_dir` is relative to the file, all other paths to that; they come back absolute.
 
     `overrides` win over the file: `{"training.hyper_parameters.max_steps": 5}`, or just `max_steps` where one
-    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number. `given_by` says for
-    an override's name which option of the command line it was. Ark's names are read as ours. The result knows
-    where each of its values came from (`JobConfig.origins`).
+    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number. `given_by` says
+    for an override's name which option of the command line it was. Ark's names are read as ours. The result
+    knows where each of its values came from (`JobConfig.origins`).
 
     Raises:
         ConfigError: everything that is wrong, each with `file:line`, key and fix.
@@ -71,9 +71,7 @@ def _override(file: JobFile, name: str, value: object, place: str) -> None:
         file.problems.append(Problem(place=place, message=f"{name!r} names no key", fix=fix))
     elif len(path) == 1 and path[0] in ("datasets", "functions", "training"):
         message = f"{name}: a whole section cannot be overridden"
-        file.problems.append(
-            Problem(place=place, message=message, fix=f"name a key, e.g. {_example(name)}")
-        )
+        file.problems.append(Problem(place=place, message=message, fix=f"name a key, e.g. {_example(name)}"))
     else:
         file.override(path, value, place)
 
@@ -116,7 +114,9 @@ def _with_absolute_paths(
     for index, function in enumerate(functions):
         here: KeyPath = ("functions", index, "fcmodel")
         if not os.path.isdir(function.fcmodel.zipdir):
-            missing((*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}", "relative to workspace_dir")
+            missing(
+                (*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}", "relative to workspace_dir"
+            )
         elif complaint := _code_problem(function.fcmodel):
             missing((*here, "classpath"), *complaint)
 
@@ -189,7 +189,8 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
-    for path, message, fix in type_complaints(config):
+    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
+    for path, message, fix in type_complaints(config) if type_is_clear else ():
         if checked.trusted(path):
             yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     rewards = [function for function in config.functions if function.type.value != "rollout"]

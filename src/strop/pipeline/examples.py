@@ -1,6 +1,7 @@
 """JSON lines -> examples: every row checked and made into tokens before any work, every bad row told at once.
 
-The offline counterpart of `pipeline.dataset`, whose `Dataset` it fills. Called by `cli` before anything starts.
+The offline counterpart of `pipeline.dataset`, whose `Dataset` it fills. Called by `cli` before anything
+starts.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ from strop.schema.config import TrainingType
 from strop.schema.example import Answer, Example
 
 
-def load_examples(
-    path: Path, form: TrainingType, *, max_length: int, tokens: Tokens
-) -> Dataset[Example]:
+def load_examples(path: Path, form: TrainingType, *, max_length: int, tokens: Tokens) -> Dataset[Example]:
     """Read and check a whole file of rows. A byte-order mark, CRLF and blank lines are fine.
 
-    A conversation longer than `max_length` is a problem; a longer plain text is cut into pieces, each an example.
+    A conversation longer than `max_length` is a problem; a longer plain text is cut into pieces, each an
+    example.
 
     Raises:
         DataError: every bad row, each with `file:line`, field and fix.
@@ -56,7 +56,9 @@ def load_examples(
         raise DataError(str(path), problems)
     notes = [f"{path}: the key {key!r} of {count} rows is not read" for key, count in unread.items()]
     if silent:
-        notes.append(f"{path}: {len(silent)} rows prefer no answer, all scores are equal (first: {silent[0]})")
+        notes.append(
+            f"{path}: {len(silent)} rows teach nothing: no text to learn, or equal scores (first: {silent[0]})"
+        )
     if cut_short:
         notes.append(
             f"{path}: of {len(cut_short)} rows the chat template leaves out a part of an answer (first: row "
@@ -81,9 +83,7 @@ def _content(example: Example) -> frozenset[tuple[int, ...]]:
     return frozenset(sequence.token_ids for sequence in example.sequences)
 
 
-def _examples(
-    row: OfflineRow, number: int, max_length: int, tokens: Tokens
-) -> tuple[list[Example], bool]:
+def _examples(row: OfflineRow, number: int, max_length: int, tokens: Tokens) -> tuple[list[Example], bool]:
     """What a row teaches, and whether the template rendered its answers whole."""
     if row.text:
         return list(_pieces(row, number, tokens.text(row.text), max_length)), True
@@ -97,10 +97,11 @@ def _examples(
     return [example], all(answer.whole for answer in answers if row.weights[answer.index])
 
 
-def _pieces(
-    row: OfflineRow, number: int, token_ids: tuple[int, ...], max_length: int
-) -> Iterator[Example]:
-    """Cut a text so that each token but the first is taught once: a piece begins with the last of the one before."""
+def _pieces(row: OfflineRow, number: int, token_ids: tuple[int, ...], max_length: int) -> Iterator[Example]:
+    """Cut a text so that each token but the first is taught once.
+
+    A piece begins with the last token of the one before, as context.
+    """
     for index, start in enumerate(range(0, len(token_ids) - 1, max_length - 1)):
         piece = token_ids[start : start + max_length]
         mask = (False,) + (True,) * (len(piece) - 1)
@@ -144,14 +145,12 @@ def _compared(row: OfflineRow, number: int, tokens: Tokens) -> tuple[list[Exampl
     return [example], all(answer.whole for answer in answers)
 
 
-def _taught(
-    row_id: str, answers: Sequence[Answer], weights: Mapping[int, float]
-) -> list[batch.Sequence]:
+def _taught(row_id: str, answers: Sequence[Answer], weights: Mapping[int, float]) -> list[batch.Sequence]:
     """Join answers into sequences: one extends another if its context has that exactly as prefix.
 
-    A template that drops earlier thinking gives several sequences, each answer in the context it will be asked
-    in. Answers of different weights in one context are sequences over the same tokens, which a pack lays out
-    once.
+    A template that drops earlier thinking gives several sequences, each answer in the context it will be
+    asked in. Answers of different weights in one context are sequences over the same tokens, which a pack
+    lays out once.
     """
     drafts: list[tuple[list[int], list[float]]] = []
     for answer in answers:
@@ -161,9 +160,8 @@ def _taught(
         fitting = [one for one in drafts if answer.prompt_ids[: len(one[0])] == tuple(one[0])]
         draft = max(fitting, key=lambda one: len(one[0]), default=None)
         if draft is None:
-            draft = ([], [])
-            drafts.append(draft)
-        token_ids, token_weights = draft
+            drafts.append(([], []))
+        token_ids, token_weights = draft or drafts[-1]
         context = answer.prompt_ids[len(token_ids) :]
         token_ids += (*context, *answer.completion_ids)
         token_weights += [0.0] * len(context) + [weight] * len(answer.completion_ids)

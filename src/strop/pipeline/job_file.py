@@ -163,7 +163,9 @@ class _Reader:
         self.count += 1
         if id(node) in self.open or self.count > _MAX_NODES:
             self.file.unread.add(path)
-            self.complain(node, path, "an alias that contains itself, or far too many of them", "write the value out")
+            self.complain(
+                node, path, "an alias that contains itself, or far too many of them", "write the value out"
+            )
             return None
         self.open.add(id(node))
         try:

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from strop.errors import ConfigError, Problem
 from strop.pipeline.job_file import JobFile, KeyPath, dotted
 from strop.pipeline.job_words import field_at, fields_at, unknown_key, wrong_choice
+from strop.pipeline.training_types import keys_of_other_types
 from strop.schema.config import JobConfig
 
 
@@ -42,14 +43,17 @@ def check_keys(file: JobFile) -> Checked:
     doubtful: set[KeyPath] = set()
     for path in file.unread:
         _take_out(data, path, doubtful)
-    for path, message, fix in _wrong_types(data):
+    for path, message, fix in [*_wrong_types(data), *keys_of_other_types(data)]:
         problems.append(_problem(file, path, message, fix))
         _take_out(data, path, doubtful)
     while True:
         try:
             return Checked(JobConfig.model_validate(data), doubtful, problems)
         except ValidationError as error:
-            found = error.errors(include_url=False)
+            # A default that follows from a bad value is no mistake of its own.
+            found = [
+                one for one in error.errors(include_url=False) if one["type"] != "default_factory_not_called"
+            ]
         meant = [_meant(detail) for detail in found if detail["type"] == "extra_forbidden"]
         taken: list[KeyPath] = []
         for detail in found:

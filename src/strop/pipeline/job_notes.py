@@ -123,12 +123,13 @@ def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[No
     return [
         (
             whole > hyper.max_length,
-            f"max_prompt_length {hyper.max_prompt_length} and max_tokens {hyper.longest_answer} exceed max_length "
-            f"{hyper.max_length}: after a long prompt an answer is cut before max_tokens",
+            f"max_prompt_length {hyper.max_prompt_length} and max_tokens {hyper.longest_answer} exceed "
+            f"max_length {hyper.max_length}: after a long prompt an answer is cut before max_tokens",
         ),
         (
             hyper.filters_groups and hyper.n_epochs * (num_samples // hyper.batch_size) == steps,
-            f"filter_groups uses up rows for refilling: the epochs may be through before the run's {steps} steps",
+            "filter_groups uses up rows for refilling: the epochs may be through before the run's "
+            f"{steps} steps",
         ),
         (
             hyper.max_steps is not None and hyper.max_steps > steps,

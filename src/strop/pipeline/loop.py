@@ -225,8 +225,7 @@ class _Run:
             if updates:
                 self.stop_if_nothing_finite(step, updates)
         self.position = self.position.after_step(draws[-1], sampled, taught)
-        self.measured(
-            step,
+        measures = {
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
             **self.judgement_measures(batch, sampled),
@@ -236,8 +235,9 @@ class _Run:
                 took.seconds, sampled, trained_tokens=sum(len(pack.token_ids) for pack in taught)
             ),
             **counted_since(counts, machines.counters()),
-            **updates,
-        )
+            **updates,  # last: a KL penalty changed the rewards
+        }
+        self.measured(step, **measures)
 
     @property
     def judged_by_token(self) -> bool:

@@ -1,8 +1,8 @@
 """Rows + learner -> a trained model, with nothing sampled: SFT, DPO and continued pre-training, in order.
 
 dataset -> batch -> update, then validate and save when due: stages 1, 5, 6 and 7 of `pipeline.loop`, whose
-counterpart this is. Validation is the loss on held-out rows: before the first step, every `eval_steps`, at the
-end.
+counterpart this is. Validation is the loss on held-out rows: before the first step, every `eval_steps`, at
+the end.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ class _OfflineRun:
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, ask the reference, load what is resumed. A status if nothing is left to do."""
         self.tell_notes()
-        if compared := [one for one in (*self.packs_to_come(), *self.held_out) if one.pairs]:
+        if compared := [one for one in self.rows_to_come() if one.pairs]:
             self.recorder.progress(0, "reference", 0, 1)
-            await asyncio.to_thread(self.learner.remember_reference, compared)
+            await asyncio.to_thread(self.learner.remember_reference, packs_of(compared))
             self.recorder.progress(0, "reference", 1, 1)
         if resume_from is None:
             return None
@@ -140,11 +140,11 @@ class _OfflineRun:
             return JobStatus.SUCCEEDED
         return None
 
-    def packs_to_come(self) -> list[Pack]:
-        """Every row that the run will draw, once."""
+    def rows_to_come(self) -> list[Example]:
+        """Every row that the run will draw, once, and those held out."""
         draws = self.training.draws(self.hyper.batch_size, self.hyper.seed)
         drawn = {one.example_id: one for draw in islice(draws, self.last_step) for one in draw.samples}
-        return packs_of(drawn.values())
+        return [*drawn.values(), *(self.validation.samples if self.validation is not None else ())]
 
     async def to_the_end(self) -> JobStatus:
         """Step after step, validating and saving where it is due; validation also before the first."""
@@ -205,9 +205,7 @@ class _OfflineRun:
             self.skipped_steps = 0
             return
         self.skipped_steps += 1
-        self.recorder.event(
-            "update_skipped", "an update was skipped: its gradient is not finite", step=step
-        )
+        self.recorder.event("update_skipped", "an update was skipped: its gradient is not finite", step=step)
         if self.skipped_steps >= MAX_SKIPPED_STEPS:
             raise TrainingError(
                 f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
@@ -278,7 +276,7 @@ def packs_of(examples: Iterable[Example]) -> list[Pack]:
 
 
 def _start(config: JobConfig, training: Dataset[Example]) -> Position:
-    """Before the first step; names what is learned from, so that a resumed run cannot go on with other rows."""
+    """Before the first step. Names what is learned from: a resumed run cannot go on with other rows."""
     fixed = config.hyper_parameters.model_dump(mode="json", exclude=MAY_CHANGE)
     rows = [
         ([(one.token_ids, one.loss_mask, one.weight) for one in example.sequences], example.pairs)

@@ -1,7 +1,7 @@
 """One line of JSON -> what it teaches, still as text, or everything that is wrong with it.
 
-Three forms of row: a conversation whose answers are taught (SFT), a conversation with answers of which some are
-better (DPO), a text (continued pre-training). For `pipeline.examples`.
+Three forms of row: a conversation whose answers are taught (SFT), a conversation with answers of which some
+are better (DPO), a text (continued pre-training). For `pipeline.examples`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _weight(message: Row, field: str, place: str) -> tuple[float, list[Problem]]
         text = f"{field}.{given[0]}: expected a number from 0 to 1, found {kind_of(value)}"
         return 1.0, [Problem(place=place, message=text)]
     if message["role"] != "assistant" and value:
-        text = f"{field}.{given[0]}: only answers of the assistant are taught, this is from {message['role']!r}"
+        text = (
+            f"{field}.{given[0]}: only answers of the assistant are taught, this is from {message['role']!r}"
+        )
         return 1.0, [Problem(place=place, message=text, fix="remove it")]
     return float(value), []
 
@@ -164,7 +166,7 @@ def _preference(record: Row, place: str, row_id: str) -> tuple[OfflineRow, list[
         return _nothing(row_id), problems
     made = OfflineRow(
         row_id=row_id,
-        messages=prompt["messages"],
+        messages=cast("list[Row]", prompt["messages"]),
         tools=record.get("tools") or None,
         weights={},
         candidates=candidates,
@@ -187,14 +189,15 @@ def _pair(holder: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
 
 
 def _answer(value: object, field: str, place: str) -> tuple[Row, list[Problem]]:
-    if isinstance(value, str):
-        value = {"role": "assistant", "content": value}
     if value is None:
         return {}, [Problem(place=place, message=f"{field}: missing", fix="a text or an assistant message")]
-    if isinstance(value, dict) and "role" not in value:
-        value = {"role": "assistant", **cast("Row", value)}
-    problems = one_message(value, field, place)
-    message = cast("Row", value) if not problems else {}
+    entry: object = value
+    if isinstance(value, str):
+        entry = {"role": "assistant", "content": value}
+    elif isinstance(value, dict):
+        entry = {"role": "assistant", **cast("Row", value)}
+    problems = one_message(entry, field, place)
+    message = cast("Row", entry) if not problems else {}
     if message and message["role"] != "assistant":
         text = f"{field}.role: expected 'assistant', found {message['role']!r}"
         problems = [Problem(place=place, message=text)]
@@ -227,8 +230,9 @@ def _candidate(item: object, field: str, place: str) -> tuple[Candidate, list[Pr
         text = f"{field}: expected an object, found {kind_of(item)}"
         return nothing, [Problem(place=place, message=text, fix='{"content": "...", "score": 0.7}')]
     values = dict(cast("Row", item))
-    score, mask = values.pop("score", None), values.pop("lm_loss_mask", 0)
-    weight = values.pop("loss_weight", 1)
+    score = cast("Any", values.pop("score", None))
+    mask: Any = values.pop("lm_loss_mask", 0)
+    weight: Any = values.pop("loss_weight", 1)
     if "text" in values:
         values["content"] = values.pop("text")
     message, problems = _answer(values, field, place)

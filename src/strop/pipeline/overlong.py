@@ -1,4 +1,4 @@
-"""Scored groups -> the same with rewards shaped by length, and who leaves the loss: answers that ran too long.
+"""Scored groups -> the same with rewards shaped by length, and who leaves the loss: answers too long.
 
 Pure Python. `pipeline.loop` calls it between the dynamic sampling, which judges rewards as the functions gave
 them, and the advantage. Whether an answer was cut off is the engine's word (`finish_reason`), never a guess

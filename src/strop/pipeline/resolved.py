@@ -45,6 +45,15 @@ IN_USE: dict[str, InUse] = {
         lambda hyper: hyper.rs_band[1] if hyper.rollout_rs != "none" else None,
         lambda hyper: f"default of rollout_rs {hyper.rollout_rs}",
     ),
+    "max_prompt_length": (
+        lambda hyper: hyper.max_prompt_length,
+        lambda hyper: DEFAULT if hyper.max_prompt_length == 512 else "max_length / 2",
+    ),
+    "lora_rank": (lambda hyper: hyper.lora_rank, lambda _: "default: the whole model is trained"),
+    "target_modules": (
+        lambda hyper: hyper.target_modules or (None if hyper.lora_rank is None else "all linear layers"),
+        lambda _: DEFAULT,
+    ),
     "max_steps": (lambda hyper: hyper.max_steps, lambda _: "n_epochs"),
 }
 """Hyper-parameters whose value depends on others unless set: the value in use, and what it follows from."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 from strop.pipeline.job_file import KeyPath
 from strop.schema.config import HyperParameters, JobConfig, TrainingType
@@ -70,13 +71,25 @@ def effective_keys(kind: TrainingType) -> frozenset[str]:
             return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES
 
 
-def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
-    """Everything in a job that does not suit its training type: the key's path, message, fix."""
-    kind, hyper = config.training_type, config.hyper_parameters
-    for key in sorted(hyper.model_fields_set - effective_keys(kind)):
+def keys_of_other_types(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str]]:
+    """The hyper-parameters in the data of a file that do nothing in its training type: path, message, fix."""
+    training = data.get("training")
+    section = cast("dict[str, Any]", training) if isinstance(training, dict) else {}
+    hyper = section.get("hyper_parameters")
+    word = section.get("type") or data.get("mode") or TrainingType.REINFORCEMENT
+    if not isinstance(hyper, dict) or word not in list(TrainingType):
+        return
+    kind = TrainingType(word)
+    given = set(cast("dict[str, Any]", hyper)) & set(HyperParameters.model_fields)
+    for key in sorted(given - effective_keys(kind)):
         suited = [one.value for one in TrainingType if key in effective_keys(one)]
         message = f"has no effect in training type {kind.value}"
         yield (*_HYPER, key), message, f"remove it; it is for {' and '.join(suited)}"
+
+
+def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
+    """Everything else in a job that does not suit its training type: the key's path, message, fix."""
+    kind, hyper = config.training_type, config.hyper_parameters
     if hyper.lora_dropout > 0 and not kind.offline:
         message = f"has no place in training type {kind.value}: old and policy logprobs must be one function"
         yield (*_HYPER, "lora_dropout"), message, "remove it"

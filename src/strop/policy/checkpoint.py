@@ -183,9 +183,7 @@ class Checkpoints:
             for part in self._parts:
                 part.save(part_folder)
 
-        return write_checkpoint(
-            folder, save, step=step, policy_version=policy_version, position=position
-        )
+        return write_checkpoint(folder, save, step=step, policy_version=policy_version, position=position)
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Verify, load the learner, and give the position back as it was written."""

@@ -27,7 +27,12 @@ from strop.policy.weights_file import read_tensors, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import HyperParameters
 
-_UPDATE_MEANS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean", "critic/grad_norm")
+_UPDATE_MEANS: tuple[str, ...] = (
+    "critic/vf_loss",
+    "critic/vf_clipfrac",
+    "critic/vpred_mean",
+    "critic/grad_norm",
+)
 
 
 class ValueNetwork(nn.Module):
@@ -165,6 +170,14 @@ class Critic:
         return self._network(forest)[forest.sequence_edges_ST]
 
     def _update_once(self, mini: MiniBatch, rate: float) -> dict[str, float]:
+        sums = self._accumulate(mini)
+        stepped, sums["critic/grad_norm"] = self._optimizer.step(
+            rate, max_grad_norm=self._hyper.max_grad_norm
+        )
+        return {**sums, "stepped": float(stepped)}
+
+    def _accumulate(self, mini: MiniBatch) -> dict[str, float]:
+        """Sum the gradients of a mini-batch's forests into the buffers, and their metrics."""
         self._optimizer.zero_gradients()
         sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
         for forest in self._forests(mini):
@@ -181,10 +194,7 @@ class Critic:
             loss.backward()
             for name, value in {"critic/vf_loss": loss.item(), **metrics}.items():
                 sums[name] += value
-        stepped, sums["critic/grad_norm"] = self._optimizer.step(
-            rate, max_grad_norm=self._hyper.max_grad_norm
-        )
-        return {**sums, "stepped": float(stepped)}
+        return sums
 
 
 def _mean(values: list[float]) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -27,17 +26,18 @@ def dpo_loss(
     """The mean loss of preference pairs, and their implicit rewards `beta * (policy - reference)`.
 
     With h = (policy - reference) of the chosen less that of the rejected answer, and e = label_smoothing:
-    `sigmoid` -(1 - e) log s(beta h) - e log s(-beta h); `robust` (-(1 - e) log s(beta h) + e log s(-beta h)) /
-    (1 - 2 e), unbiased where a share e of the labels is flipped; `ipo` (h - 1 / (2 beta))^2.
+    `sigmoid` -(1 - e) log s(beta h) - e log s(-beta h); `robust` (-(1 - e) log s(beta h) + e log s(-beta h))
+    / (1 - 2 e), unbiased where a share e of the labels is flipped; `ipo` (h - 1 / (2 beta))^2.
 
     Shapes:
         all: (P,) one logprob an answer. Only completion tokens count.
     Units:
-        sums over an answer's tokens; for `ipo` means over them, so that its target does not depend on length.
+        sums over an answer's tokens; for `ipo` means over them, so that its target does not depend on
+        length.
         num_pairs: the denominator over the whole update, where these pairs are only a part of it.
     Returns:
-        The scalar loss; `dpo/loss` and `dpo/rewards/{chosen,rejected,margin,accuracy}` as means over pairs (NaN
-        where there is no pair). A pair with h = 0 counts as wrong.
+        The scalar loss; `dpo/loss` and `dpo/rewards/{chosen,rejected,margin,accuracy}` as means over pairs
+        (NaN where there is no pair). A pair with h = 0 counts as wrong.
     Raises:
         ValueError: an unknown kind, or a setting out of range or without effect.
     Source:

@@ -1,7 +1,7 @@
 """Model + rank -> low-rank adapters whose sum with the base weights is what the model computes with.
 
-The weights of the model itself are always base + scale * B A: every forward pass (the hand-written one too), the
-engine's copy and an export read them as they are, and the learner's logprobs are those of the model that
+The weights of the model itself are always base + scale * B A: every forward pass (the hand-written one too),
+the engine's copy and an export read them as they are, and the learner's logprobs are those of the model that
 samples. The base lies beside, is never written to, and is the KL reference. A gradient of a weight becomes
 gradients of A and B: on the hand-written path without ever forming it, elsewhere through a hook.
 
@@ -212,7 +212,7 @@ def _drop(site: Site, share: float, _module: nn.Module, given: tuple[Tensor, ...
 def _targets(model: nn.Module, wanted: Sequence[str] | None) -> dict[str, nn.Module]:
     """Adapted modules by name: every linear one but the output embedding, or those with a wanted ending."""
     head = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
-    linear = {
+    linear: dict[str, nn.Module] = {
         name: module
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear | Conv1D) and module is not head

@@ -38,7 +38,10 @@ def complaint(name: str) -> tuple[str, str] | None:
     if name.lower() in ALIASES:
         return None
     if os.path.isdir(folder):
-        return f"folder {name!r} holds no model: it has no config.json", "give a folder in Hugging Face layout"
+        return (
+            f"folder {name!r} holds no model: it has no config.json",
+            "give a folder in Hugging Face layout",
+        )
     if _HUB_ID.fullmatch(name):
         return None
     near = difflib.get_close_matches(name.lower(), [*ALIASES, *_published()], n=1)
@@ -52,4 +55,8 @@ def complaint(name: str) -> tuple[str, str] | None:
 
 def _published() -> list[str]:
     models = home() / "models"
-    return [entry.name for entry in models.iterdir() if not entry.name.startswith(".")] if models.is_dir() else []
+    return (
+        [entry.name for entry in models.iterdir() if not entry.name.startswith(".")]
+        if models.is_dir()
+        else []
+    )

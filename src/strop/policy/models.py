@@ -113,7 +113,9 @@ def publish(checkpoint: Path, name: str) -> Path:
             for file in checkpoint.iterdir():
                 if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
                     _link(file, work / "new" / file.name)
-            if (adapter := checkpoint / "adapter").is_dir():  # LoRA: beside the merged model, the adapter alone
+            if (
+                adapter := checkpoint / "adapter"
+            ).is_dir():  # LoRA: beside the merged model, the adapter alone
                 (work / "new" / "adapter").mkdir()
                 for file in adapter.iterdir():
                     _link(file, work / "new" / "adapter" / file.name)

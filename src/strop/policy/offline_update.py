@@ -25,6 +25,10 @@ from strop.schema.batch import Batch, Pack
 from strop.schema.config import DpoLoss, HyperParameters
 
 
+_Said = tuple[tuple[int, ...], tuple[bool, ...]]
+"""Tokens and mask of an answer in its context. Not its id: rows of two files may share theirs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Whole:
     """The denominators of an update or a validation, over all of its packs."""
@@ -64,7 +68,7 @@ class OfflineLearner(Learner):
         super().__init__(model, tokenizer, hyper, total_steps=total_steps, dtype=dtype)
         if hyper_parameters.lora_dropout > 0:
             torch.manual_seed(hyper_parameters.seed)
-        self._reference_logprobs: dict[str, Tensor] = {}
+        self._remembered: dict[_Said, Tensor] = {}
 
     @torch.no_grad()
     def remember_reference(self, packs: Sequence[Pack]) -> None:
@@ -74,15 +78,14 @@ class OfflineLearner(Learner):
         """
         for group, forest in _forests([pack for pack in packs if pack.pairs]):
             logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
-            ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
-            self._reference_logprobs |= dict(zip(ids, logprobs_S, strict=True))
+            self._remembered |= dict(zip(_said(group), logprobs_S, strict=True))
 
     def update(self, batch: Batch) -> dict[str, float]:
         """Run the optimizer updates of one step.
 
         Returns:
-            Metrics under their registry names, each a mean over the updates. A gradient that is not finite makes
-            no optimizer step.
+            Metrics under their registry names, each a mean over the updates. A gradient that is not finite
+            makes no optimizer step.
         """
         rate = learning_rate(max(0, batch.step - 1), self._hyper, total_steps=self._total_steps)
         stepped, updates = 0, []
@@ -136,9 +139,8 @@ class OfflineLearner(Learner):
     def _pair_loss(
         self, group: Sequence[Pack], policy_S: Tensor, num_pairs: int
     ) -> tuple[Tensor, dict[str, float]]:
-        ids = [sequence.rollout_id for pack in group for sequence in pack.sequences]
         chosen, rejected = _pair_rows(group)
-        reference_S = torch.stack([self._reference_logprobs[one] for one in ids]).to(policy_S.dtype)
+        reference_S = torch.stack([self._remembered[one] for one in _said(group)]).to(policy_S.dtype)
         return dpo_loss(
             self._hyper.dpo_loss.value,
             policy_chosen_logprobs_P=policy_S[chosen],
@@ -157,8 +159,12 @@ class OfflineLearner(Learner):
         return sums_S / forest.mask_ST.sum(-1) if self._hyper.dpo_loss is DpoLoss.IPO else sums_S
 
 
+def _said(group: Sequence[Pack]) -> list[_Said]:
+    return [(sequence.token_ids, sequence.loss_mask) for pack in group for sequence in pack.sequences]
+
+
 def _forests(packs: Sequence[Pack]) -> Iterator[tuple[list[Pack], Forest]]:
-    """Join packs, in order, into forests of a bounded number of nodes. A row is never cut: pairs stay together.
+    """Join packs, in order, into forests of a bounded number of nodes. No row is cut: pairs stay together.
 
     Every sequence of a pack must teach a token, so that the rows of a forest are the sequences of its packs.
     """

@@ -1,7 +1,7 @@
-"""Calls that were lost with their worker -> tried again alone, so that one crashing row takes nobody along twice.
+"""Calls lost with their worker -> tried again alone, so that one crashing row takes nobody along twice.
 
-A worker holds many calls at once and when it dies nobody can tell which of them did it. The next attempt of each
-therefore runs in a worker of its own, one at a time. Used by `runtime.instance` alone.
+A worker holds many calls at once, and when it dies nobody can tell which of them did it. The next attempt of
+each therefore runs in a worker of its own, one at a time. Used by `runtime.instance` alone.
 """
 
 from __future__ import annotations

@@ -234,7 +234,9 @@ class HyperParameters(_Config):
     def overlong_buffer(self) -> int:
         """Tokens before an answer's limit in which the penalty grows; 0 for none."""
         share = self.method.overlong_buffer_share
-        return int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+        return (
+            int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+        )
 
     @property
     def clip_range(self) -> tuple[float, float]:

@@ -62,14 +62,15 @@ def _lengths(hyper: HyperParameters) -> Iterator[Contradiction]:
     given, limit = hyper.model_fields_set, hyper.longest_answer
     if (hyper.overlong_buffer_len or 0) >= limit > 0:
         yield Contradiction(
-            f"overlong_buffer_len: {hyper.overlong_buffer_len} must be below the {limit} tokens that an answer "
-            "may have (max_tokens)",
+            f"overlong_buffer_len: {hyper.overlong_buffer_len} must be below the {limit} tokens that an "
+            "answer may have (max_tokens)",
             fix="a fifth of them is usual: " + str(max(1, limit // 5)),
         )
     shapes = hyper.overlong_buffer > 0 or hyper.truncation_policy == "penalise"
     if "overlong_penalty_factor" in given and not shapes:
         yield Contradiction(
-            "overlong_penalty_factor: has no effect without overlong_buffer_len or truncation_policy penalise",
+            "overlong_penalty_factor: has no effect without overlong_buffer_len or truncation_policy "
+            "penalise",
             fix="set one of these, or remove it",
         )
 
@@ -104,7 +105,9 @@ def _critic(hyper: HyperParameters) -> Iterator[Contradiction]:
 def _adapters(hyper: HyperParameters) -> Iterator[Contradiction]:
     if hyper.lora_rank is not None:
         if hyper.freeze_embeddings:
-            yield Contradiction("freeze_embeddings: has no effect with lora_rank, which freezes the whole model")
+            yield Contradiction(
+                "freeze_embeddings: has no effect with lora_rank, which freezes the whole model"
+            )
         return
     for key in ("lora_alpha", "lora_dropout", "target_modules"):
         if key in hyper.model_fields_set:

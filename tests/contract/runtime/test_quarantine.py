@@ -102,8 +102,6 @@ async def test_in_the_flow_a_crash_costs_its_own_rollout_only(start_pool: StartP
     )
     plan = RewardPlan(job_id="j", functions=(function,), group_function=None, max_attempts=2)
     sample = Sample(sample_id="s", row=1, messages=[])
-    (scored,) = await reward(
-        [Group(group_id="g", sample=sample, trajectories=members)], plan, bench.pool
-    )
+    (scored,) = await reward([Group(group_id="g", sample=sample, trajectories=members)], plan, bench.pool)
     assert [one.reward for one in scored.trajectories] == [1.0] * 7 + [None]
     assert scored.trajectories[-1].error_code == "worker_lost"

@@ -20,9 +20,7 @@ def recorder(database, job):
 
 def save(recorder: StoreRecorder, step: int, *, best: bool = False) -> Path:
     folder = Path(f"/runs/a/step-{step}")
-    recorder.checkpoint(
-        step, folder, policy_version=step, validation=None, published=False, best=best
-    )
+    recorder.checkpoint(step, folder, policy_version=step, validation=None, published=False, best=best)
     return folder
 
 
@@ -79,6 +77,11 @@ def test_a_resumed_run_marks_what_it_removed_of_the_run_before(database, recorde
 
 def test_a_record_as_it_was_before_the_marks_reads_as_neither_best_nor_removed():
     plain = Checkpoint(
-        checkpoint_id="c", job_id="j", step=1, folder=Path("/c"), policy_version=1, created_at=datetime.now(UTC)
+        checkpoint_id="c",
+        job_id="j",
+        step=1,
+        folder=Path("/c"),
+        policy_version=1,
+        created_at=datetime.now(UTC),
     )
     assert (plain.best, plain.removed_at) == (False, None)

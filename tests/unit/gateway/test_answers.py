@@ -38,7 +38,9 @@ def test_an_answer_is_what_follows_the_generation_prompt_up_to_the_token_that_en
     assert text(two.completion_ids) == "43.<|im_end|>"
     grown = (*one.prompt_ids, *one.completion_ids)
     assert two.prompt_ids[: len(grown)] == grown
-    assert text(two.prompt_ids[len(grown) :]) == "\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        text(two.prompt_ids[len(grown) :]) == "\n<|im_start|>user\nagain<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 def test_an_answer_that_quotes_the_question_or_the_template_does_not_shift_the_mask() -> None:
@@ -54,7 +56,9 @@ def test_where_earlier_thinking_is_dropped_each_answer_has_the_context_it_is_ask
     assert text(one.completion_ids) == "<think>so</think>2<|im_end|>"
     assert text(two.completion_ids) == "<think>oh</think>4<|im_end|>"
     assert "so" not in text(two.prompt_ids)
-    assert text(two.prompt_ids).startswith("<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n2<|im_end|>")
+    assert text(two.prompt_ids).startswith(
+        "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n2<|im_end|>"
+    )
     assert (one.whole, two.whole) == (True, True)
 
 
@@ -83,7 +87,7 @@ def test_tool_calls_are_answers_and_their_results_are_not() -> None:
 
 
 def test_a_template_that_asks_otherwise_than_it_renders_is_refused() -> None:
-    thinks = CHATML.replace("<|im_start|>assistant\\n' }}", "<|im_start|>assistant\\n<think>' }}")
+    thinks = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>")
     with pytest.raises(RequestRefused, match="in other words than those it renders one with"):
         tokens(thinks).answers([user("1"), said("2")], None)
 

@@ -1,4 +1,4 @@
-"""Ark's words read as ours: each name of its templates, and what has no meaning here refused with the reason."""
+"""Ark's words read as ours: each name of its templates; what has no meaning here, refused with the reason."""
 
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def test_every_name_of_the_table_is_tried_here_and_leads_to_a_knob():
         (["save_model_per_epoch: 2"], 8, "save_model_per_epoch: 2 cannot be had", "save_strategy"),
         (["max_steps: 3", "num_steps: 4"], 9, "'num_steps' and 'max_steps' are one key", "keep one"),
         (["num_samples: 8", "n_sampling: 8"], 9, "'n_sampling' and 'num_samples' are one key", "keep one"),
-        (["num_generations: 1"], 8, "n_rollouts: must lie in [2, 1024], found 1", "e.g. 8"),
+        (["num_generations: 2000"], 8, "n_rollouts: must lie in [1, 1024], found 2000", "e.g. 8"),
         (["lr: fast"], 8, "learning_rate: expected a number, found the text 'fast'", "1e-06"),
         (["warmup_step_rate: 0.05"], 8, "warmup_step_rate: unknown key", "lr_warmup_steps"),
     ],
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_refused_at_its_own_line(load, lines, line, messa
 
 def test_a_problem_names_the_key_as_the_file_has_it(load):
     with pytest.raises(ConfigError) as caught:
-        load("num_generations: 1")
+        load("num_generations: 2000")
     assert "(here: num_generations)" in caught.value.problems[0].message
 
 

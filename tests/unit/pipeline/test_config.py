@@ -12,6 +12,7 @@ from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.resolved import describe
 from strop.schema.config import SaveStrategy
 
+
 @pytest.fixture
 def folder(tmp_path) -> Path:
     return lay_out(tmp_path)
@@ -148,7 +149,7 @@ def test_all_problems_are_listed_at_once_in_the_order_of_the_file(folder):
           hyper_parameters:
             batch_size: "8"
             ppo_mini_batch_size: 3
-            n_rollouts: 1
+            n_rollouts: 0
             max_length: 1
             clip_ratio_low: .5
             clip_ratio_high: .4
@@ -206,7 +207,7 @@ def test_overrides_reach_lists_and_make_sections(folder):
         ({"max_step": 1}, "max_step: unknown key", "'max_steps'"),
         ({"functions.7.name": "x"}, "there is no functions[7]", None),
         ({"training": "x"}, "whole section", "training.hyper_parameters.max_steps"),
-        ({"n_rollouts": 1}, f"{H}.n_rollouts: must lie in [2, 1024]", None),
+        ({"n_rollouts": 0}, f"{H}.n_rollouts: must lie in [1, 1024]", None),
     ],
 )
 def test_a_bad_override_is_reported_as_such(folder, override, message, fix):

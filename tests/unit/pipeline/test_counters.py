@@ -8,7 +8,12 @@ from strop.pipeline.counters import COUNTED, counted_since
 
 def test_the_growth_of_counters_is_the_steps_value():
     before = {"trace/rerendered_prompts": 2.0, "prefix_hits": 100.0, "prefilled": 50.0}
-    after = {"trace/rerendered_prompts": 5.0, "trace/refused_calls": 1.0, "prefix_hits": 400.0, "prefilled": 150.0}
+    after = {
+        "trace/rerendered_prompts": 5.0,
+        "trace/refused_calls": 1.0,
+        "prefix_hits": 400.0,
+        "prefilled": 150.0,
+    }
     assert counted_since(before, after) == {
         "trace/rerendered_prompts": 3.0,
         "trace/refused_calls": 1.0,

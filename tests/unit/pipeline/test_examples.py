@@ -1,6 +1,9 @@
-"""Rows of the offline forms -> examples: masks, weights, pairs, pieces; and every complaint with its place."""
+"""Rows of the offline forms -> examples: masks, weights, pairs, pieces; every complaint with its place."""
+
+# ruff: noqa: E501  a table reads best with a case a line
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,7 +33,9 @@ def said(text: str, **more) -> dict:
 def load(folder: Path, form: TrainingType, *rows, template: str = CHATML, limit: int = 256, name="rows"):
     path = folder / f"{name}.jsonl"
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
-    return load_examples(path, form, max_length=limit, tokens=TextTokens(tiny_tokenizer(template), end_ids={2}))
+    return load_examples(
+        path, form, max_length=limit, tokens=TextTokens(tiny_tokenizer(template), end_ids={2})
+    )
 
 
 def taught(sequence) -> str:
@@ -84,15 +89,10 @@ def test_a_text_is_cut_so_that_every_token_but_the_first_is_taught_once(tmp_path
     dataset = load(tmp_path, CPT, {"text": text}, {"text": "hello"}, limit=8)
     pieces = [one.sequences[0] for one in dataset.samples if one.row == 1]
     assert all(len(one.token_ids) <= 8 for one in pieces)
-    found = [
-        token
-        for one in pieces
-        for token, on in zip(one.token_ids, one.loss_mask, strict=True)
-        if on
-    ]
+    found = [token for one in pieces for token, on in zip(one.token_ids, one.loss_mask, strict=True) if on]
     assert found == ids[1:]
     assert [one.example_id for one in dataset.samples][:2] == ["rows-1.0", "rows-1.1"]
-    for before, after in zip(pieces, pieces[1:], strict=False):
+    for before, after in pairwise(pieces):
         assert after.token_ids[0] == before.token_ids[-1]
 
 
@@ -134,7 +134,7 @@ def test_candidates_of_one_score_teach_nothing_and_are_told(tmp_path: Path) -> N
     pair = {"messages": [user("?")], "chosen": "a", "rejected": "b"}
     dataset = load(tmp_path, DPO, pair, same)
     assert len(dataset) == 1
-    assert "1 rows prefer no answer, all scores are equal (first: 2)" in dataset.notes[0]
+    assert "1 rows teach nothing: no text to learn, or equal scores (first: 2)" in dataset.notes[0]
 
 
 def scored(*candidates) -> dict:

@@ -230,14 +230,21 @@ async def test_a_step_in_which_nothing_survived_ends_the_run_whatever_rate_is_al
 
 async def test_a_validation_in_which_nothing_survived_ends_the_run_too(tmp_path):
     bench = Bench(tmp_path, right=fails_for("r0"))
-    with pytest.raises(TrainingError, match=r"validation after step 0: 3 of 3 .* nothing to learn or to judge"):
+    with pytest.raises(
+        TrainingError, match=r"validation after step 0: 3 of 3 .* nothing to learn or to judge"
+    ):
         await bench.train(job(max_failure_rate=1.0))
     assert bench.recorder.statuses[-1] is JobStatus.FAILED
 
 
 async def test_counters_of_the_machines_become_metrics_of_the_step(tmp_path):
     bench = Bench(tmp_path)
-    counted = {"trace/rerendered_prompts": 0, "trace/tool_parse_errors": 5, "prefix_hits": 10, "prefilled": 10}
+    counted = {
+        "trace/rerendered_prompts": 0,
+        "trace/tool_parse_errors": 5,
+        "prefix_hits": 10,
+        "prefilled": 10,
+    }
 
     def grow(entry):
         if entry[:2] == ("progress", 2) and entry[2:] == ("rollout", 8, 8):

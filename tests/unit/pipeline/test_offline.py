@@ -41,9 +41,7 @@ class Bench:
         self.recorder = FakeRecorder(on=lambda entry: self.stop.set() if entry == self.stop_at else None)
 
     async def train(self, config=None, training=None, validation=None, **options):
-        machines = OfflineMachines(
-            learner=self.learner, checkpoints=self.checkpoints, recorder=self.recorder
-        )
+        machines = OfflineMachines(learner=self.learner, checkpoints=self.checkpoints, recorder=self.recorder)
         return await train_offline(
             config or job(),
             machines,
@@ -95,13 +93,20 @@ async def test_loss_on_held_out_rows_is_measured_before_the_first_step_when_due_
 
 async def test_every_row_of_an_epoch_is_drawn_once(bench) -> None:
     await bench.train(job(max_steps=4))
-    drawn = [pack.sequences[0].group_id for one in bench.learner.batches for pack in one.mini_batches[0].packs]
-    assert sorted(drawn) == sorted(f"train{n}" for n in range(8))
+    drawn = [
+        pack.sequences[0].rollout_id for one in bench.learner.batches for pack in one.mini_batches[0].packs
+    ]
+    assert sorted(drawn) == sorted(f"train{n}/0" for n in range(8))
 
 
 async def test_the_reference_is_asked_once_for_each_row_to_come_before_anything_is_learned(bench) -> None:
     await bench.train(job("dpo", max_steps=6), rows(6, pairs=True), rows(2, "held", pairs=True))
-    expected = [f"{name}{n}/{side}" for name, count in (("train", 6), ("held", 2)) for n in range(count) for side in (0, 1)]
+    expected = [
+        f"{name}{n}/{side}"
+        for name, count in (("train", 6), ("held", 2))
+        for n in range(count)
+        for side in (0, 1)
+    ]
     assert sorted(bench.learner.remembered) == sorted(expected)
     few = Bench(bench.folder)
     await few.train(job("dpo", max_steps=1), rows(6, pairs=True), rows(2, "held", pairs=True))

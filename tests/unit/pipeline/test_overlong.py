@@ -127,9 +127,7 @@ def test_a_group_left_with_one_unmasked_rollout_is_still_trained_on():
 
 def test_a_group_masked_whole_gives_no_pack_and_a_batch_of_none_no_update():
     first = group(rollout(0, turn(4, CUT)), rollout(1, turn(6, CUT), reward=0.0))
-    second = group(
-        rollout(0, turn(4), group="h"), rollout(1, turn(6), reward=0.0, group="h"), name="h"
-    )
+    second = group(rollout(0, turn(4), group="h"), rollout(1, turn(6), reward=0.0, group="h"), name="h")
     masked = masked_rollouts([first, second], plan(truncation="mask"))
     (mini,) = batch_of([first, second], masked).mini_batches
     assert [pack.sequences[0].group_id for pack in mini.packs] == ["h"]

@@ -136,9 +136,7 @@ async def test_a_failed_attempt_is_tried_again_under_a_new_id():
     ]
     assert group.trajectories[1].error is None
     assert group.trajectories[1].failed_attempts == tuple(
-        FailedAttempt(
-            attempt_id=attempt, error=f"RuntimeError: broken at {attempt}", error_code="exception"
-        )
+        FailedAttempt(attempt_id=attempt, error=f"RuntimeError: broken at {attempt}", error_code="exception")
         for attempt in ("a1", "a2")
     )
     assert group.trajectories[0].failed_attempts == ()

@@ -78,7 +78,7 @@ BAD = [
     ("batch_size: 4", "dpo_beta: 0", 6, f"{H}.dpo_beta", "(0, inf)", None),
     ("batch_size: 4", "label_smoothing: 0.5", 6, f"{H}.label_smoothing", "[0, 0.5)", None),
     ("batch_size: 4", "dpo_loss: hinge", 6, f"{H}.dpo_loss", "sigmoid, robust, ipo", None),
-    ("batch_size: 4", "dpo_loss: robust", 6, f"{H}.dpo_loss", "without label_smoothing", None),
+    ("batch_size: 4", "dpo_loss: robust", 6, f"{H}.dpo_loss", "while label_smoothing is 0", None),
     ("batch_size: 4", "label_smoothing: 0.1\n    dpo_loss: ipo", 6, f"{H}.label_smoothing", "no effect", None),
     ("batch_size: 4", "lora_rank: 0", 6, f"{H}.lora_rank", "[1, 4096]", None),
     ("batch_size: 4", "lora_alpha: 8", 6, f"{H}.lora_alpha", "without lora_rank", None),

@@ -8,7 +8,7 @@ import torch
 from torch import multiprocessing
 
 from fakes.packs import mini_batch, random_pack, sequence
-from fakes.ranks import part_of_gradient, work
+from fakes.ranks import part_of_critic_gradient, part_of_gradient, work
 from strop.pipeline.batch import pack
 
 PACKS = [
@@ -66,7 +66,8 @@ def test_two_processes_sum_to_the_gradient_of_one(tmp_path: Path):
     algorithms = ["gspo", "grpo", "dr_grpo", "dapo"]
     settings = [{"algorithm": algorithm, **SHORT, **ALL_TERMS} for algorithm in algorithms]
     multiprocessing.spawn(work, (str(tmp_path), settings, WHOLE), nprocs=2)
-    found = torch.load(tmp_path / "gradients.pt")
+    *found, critics = torch.load(tmp_path / "gradients.pt")
+    assert_same(critics, part_of_critic_gradient(WHOLE, range(len(PACKS))))
     for algorithm, summed in zip(algorithms, found, strict=True):
         assert_same(summed, gradient(algorithm))
 

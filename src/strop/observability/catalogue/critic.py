@@ -38,8 +38,8 @@ CRITIC = (
     *spread(
         "critic/advantages",
         "",
-        "Advantage: how much better a rollout did than its own group; with a critic, how much better a token was "
-        "than expected, whitened over the step",
+        "Advantage: how much better a rollout did than its own group; with a critic, how much better a "
+        "token was than expected, whitened over the step",
         "优势：该 rollout 比同组平均好多少；使用价值模型时为该词元比预期好多少，并在本步内白化",
         over=_TOKENS,
     ),
@@ -65,8 +65,8 @@ CRITIC = (
         "share",
         "How much of the returns the values explain: 1 - Var(return - value) / (Var(return) + 1e-5) over "
         "sampled tokens. 1 is perfect, 0 is what a constant explains, below 0 is worse. Only with a critic.",
-        "价值对回报的解释程度：采样词元上的 1 - Var(回报 - 价值) / (Var(回报) + 1e-5)。1 为完美，0 相当于常数，"
-        "负值更差。仅当使用价值模型时存在。",
+        "价值对回报的解释程度：采样词元上的 1 - Var(回报 - 价值) / (Var(回报) + 1e-5)。1 为完美，"
+        "0 相当于常数，负值更差。仅当使用价值模型时存在。",
         healthy={"ppo": (0.0, 1.0)},
     ),
     metric(

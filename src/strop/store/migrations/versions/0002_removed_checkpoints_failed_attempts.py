@@ -13,6 +13,7 @@ def upgrade() -> None:
     op.add_column("checkpoints", sa.Column("best", sa.Boolean(), server_default=sa.false(), nullable=False))
     op.add_column("checkpoints", sa.Column("removed_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column(
-        "trajectories", sa.Column("overlong_penalty", sa.Double(), server_default=sa.text("0"), nullable=False)
+        "trajectories",
+        sa.Column("overlong_penalty", sa.Double(), server_default=sa.text("0"), nullable=False),
     )
     op.add_column("trajectories", sa.Column("failed_attempts", sa.LargeBinary(), nullable=True))
