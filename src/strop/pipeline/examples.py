@@ -57,7 +57,7 @@ def load_examples(path: Path, form: TrainingType, *, max_length: int, tokens: To
     notes = [f"{path}: the key {key!r} of {count} rows is not read" for key, count in unread.items()]
     if silent:
         notes.append(
-            f"{path}: {len(silent)} rows teach nothing: no text to learn, or equal scores (first: {silent[0]})"
+            f"{path}: {len(silent)} rows teach nothing: no text, or equal scores (first: {silent[0]})"
         )
     if cut_short:
         notes.append(

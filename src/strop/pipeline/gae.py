@@ -12,6 +12,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from itertools import islice
 
+from strop.errors import TrainingError
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
 
 _VARIANCE_EPSILON = 1e-8
@@ -38,7 +39,7 @@ def gae(
         rewards_T, values_T, mask_T: (T,), lists or arrays. `values_T[t]` is that of the context in which
         token t was sampled, `mask_T[t]` true where it was sampled.
     Returns:
-        advantages_T and returns_T, 0.0 where the mask is not. Neither is whitened; return = advantage + value.
+        advantages_T and returns_T, 0.0 outside the mask. Neither is whitened; a return is advantage + value.
     Raises:
         ValueError: lengths that differ; gamma or lam outside [0, 1].
     Source:
@@ -82,12 +83,18 @@ def with_gae(
     over the sampled tokens of the whole batch, returns are not.
 
     Shapes:
-        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise, what
-        each token is rewarded with beside the rollout's reward, such as a KL penalty.
+        values: one list a sequence, in the batch's order, of its sampled tokens. token_rewards: likewise,
+        what each token is rewarded with beside the rollout's reward, such as a KL penalty.
     Raises:
         ValueError: more or fewer of them than the batch has sequences or tokens.
+        TrainingError: a value that is not finite; one would make every advantage so.
     """
     sequences = batch_sequences(batch)
+    if not all(math.isfinite(value) for row in values for value in row):
+        raise TrainingError(
+            "the critic's values are not finite",
+            fix="lower critic_learning_rate, and go on from an earlier checkpoint",
+        )
     none = [[0.0] * sequence.num_loss_tokens for sequence in sequences]
     given = (none if token_rewards is None else token_rewards, values)
     for name, rows in zip(("token_rewards", "values"), given, strict=True):

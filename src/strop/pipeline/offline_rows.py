@@ -230,14 +230,15 @@ def _candidate(item: object, field: str, place: str) -> tuple[Candidate, list[Pr
         text = f"{field}: expected an object, found {kind_of(item)}"
         return nothing, [Problem(place=place, message=text, fix='{"content": "...", "score": 0.7}')]
     values = dict(cast("Row", item))
-    score = cast("Any", values.pop("score", None))
+    unscored = "score" not in values
+    score: Any = values.pop("score", 0.0)
     mask: Any = values.pop("lm_loss_mask", 0)
     weight: Any = values.pop("loss_weight", 1)
     if "text" in values:
         values["content"] = values.pop("text")
     message, problems = _answer(values, field, place)
-    if not _is_number(score, 0.0, 1.0):
-        found = "missing" if score is None else f"expected a number from 0 to 1, found {kind_of(score)}"
+    if unscored or not _is_number(score, 0.0, 1.0):
+        found = "missing" if unscored else f"expected a number from 0 to 1, found {kind_of(score)}"
         problems.append(Problem(place=place, message=f"{field}.score: {found}"))
     if mask not in (0, 1):
         text = f"{field}.lm_loss_mask: expected 0 or 1, found {kind_of(mask)}"

@@ -24,7 +24,6 @@ from strop.policy.update import Learner
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import DpoLoss, HyperParameters
 
-
 _Said = tuple[tuple[int, ...], tuple[bool, ...]]
 """Tokens and mask of an answer in its context. Not its id: rows of two files may share theirs."""
 

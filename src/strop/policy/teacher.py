@@ -1,8 +1,8 @@
 """Forest + old logprobs -> advantages from a teacher: on-policy distillation.
 
-The student samples; at each of its tokens the teacher says how likely it finds that token in that context. The
-difference of the two logprobs, negated, is the token's advantage: the policy gradient of the reverse KL from
-student to teacher, token by token. `policy.update` asks the teacher instead of taking advantages from rewards.
+The student samples; at each of its tokens the teacher says how likely it finds that token in that context.
+Its logprob minus the student's is the token's advantage: the policy gradient of the reverse KL from student
+to teacher, token by token. `policy.update` asks the teacher instead of taking advantages from rewards.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Learner:
         teacher: Teacher | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. With a `teacher`, it judges
+        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. A `teacher` judges
         every token in place of the advantages in the batch.
 
         Raises:

@@ -60,8 +60,8 @@ class Scheduler(StrEnum):
 
 
 class TrainingType(StrEnum):
-    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences, or
-    plain text."""
+    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences,
+    or plain text."""
 
     REINFORCEMENT = "reinforcement"
     PG_OPD = "pg_opd"
@@ -112,11 +112,11 @@ class HyperParameters(_Config):
         of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
         hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
-        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps in
-        which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off. `lora_rank`
-        trains low-rank adapters of `target_modules` (every linear layer but the output) in place of the model,
-        scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows, in CPT pieces of
-        text.
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
+        in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        `lora_rank` trains low-rank adapters of `target_modules` (every linear layer but the output) in place
+        of the model, scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows,
+        in CPT pieces of text.
     """
 
     algorithm: AlgorithmName = "gspo"

@@ -56,7 +56,7 @@ class Run:
 
     @torch.no_grad()
     def sampled(self, generator: torch.Generator, prompt: int) -> list[Sequence]:
-        """Rollouts of three tokens, rewarded with the share of right ones and what their prompt always gives."""
+        """Rollouts of three tokens, rewarded with the share of right ones and what their prompt gives."""
         start = PROMPTS[prompt]
         ids = torch.tensor([start] * ROLLOUTS)
         logprobs = []

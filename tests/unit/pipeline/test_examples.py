@@ -134,7 +134,7 @@ def test_candidates_of_one_score_teach_nothing_and_are_told(tmp_path: Path) -> N
     pair = {"messages": [user("?")], "chosen": "a", "rejected": "b"}
     dataset = load(tmp_path, DPO, pair, same)
     assert len(dataset) == 1
-    assert "1 rows teach nothing: no text to learn, or equal scores (first: 2)" in dataset.notes[0]
+    assert "1 rows teach nothing: no text, or equal scores (first: 2)" in dataset.notes[0]
 
 
 def scored(*candidates) -> dict:

@@ -1,4 +1,4 @@
-"""Advantages and returns by a critic's values: worked by hand, by the definition, and blind to observations."""
+"""Advantages and returns by a critic's values: by hand, by the definition, and blind to observations."""
 
 import math
 from dataclasses import replace
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.packs import batch, mini_batch, sequence
+from strop.errors import TrainingError
 from strop.observability.metrics import check_names
 from strop.pipeline import advantage
 from strop.pipeline.batch import pack
@@ -174,6 +175,13 @@ def test_values_that_do_not_fit_the_batch_are_refused():
         with_gae(made, [[0.0]], gamma=1.0, lam=1.0)
     with pytest.raises(ValueError, match="token_rewards must hold one number a sampled token"):
         with_gae(made, [[0.0, 0.0]], gamma=1.0, lam=1.0, token_rewards=[])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_value_that_is_not_finite_ends_the_step(value: float):
+    made = batch(mini_batch(pack([sequence([1], [2, 3])])))
+    with pytest.raises(TrainingError, match="values are not finite"):
+        with_gae(made, [[0.0, value]], gamma=1.0, lam=1.0)
 
 
 def test_measures_by_hand():

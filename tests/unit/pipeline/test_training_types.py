@@ -1,5 +1,7 @@
 """Jobs that learn from rows: what they may set, and what would do nothing."""
 
+# ruff: noqa: E501  a table reads best with a case a line
+
 from pathlib import Path
 
 import pytest

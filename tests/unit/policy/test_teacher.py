@@ -166,7 +166,7 @@ def test_tokens_beyond_the_teachers_vocabulary_and_what_follows_them_teach_nothi
     packed = pack([sequence([5, 6], [7, 150, 8], rollout_id="a"), sequence([5, 6], [9, 10], rollout_id="b")])
     [forest] = make_forests([packed], max_nodes=100)
     _, known_E = judge.logprobs(forest)
-    rows = [known_E[edges][mask].tolist() for edges, mask in zip(forest.sequence_edges_ST, forest.mask_ST)]
+    rows = [known_E[forest.sequence_edges_ST[row]][forest.mask_ST[row]].tolist() for row in range(2)]
     assert rows == [[True, False, False], [True, True]]
     judged, metrics = judge.judged(forest, torch.full((2, 3), -1.0).double(), forest.mask_ST, num_tokens=5)
     assert judged.advantages_ST[0, 1:].tolist() == [0.0, 0.0]
@@ -193,7 +193,7 @@ def test_another_tokenizer_is_refused():
             swapped = tiny_tokenizer().get_vocab()
             return {token: index if index < 50 else index + 1 for token, index in swapped.items()}
 
-    with pytest.raises(ModelError, match="another tokenizer: .* is token 50 to the student and 51 to the"):
+    with pytest.raises(ModelError, match=r"another tokenizer: .* is token 50 to the student and 51 to the"):
         Teacher(tiny_llama(), Other(), settings(), student_tokenizer=tiny_tokenizer())
 
 
