@@ -45,7 +45,11 @@ class _Record(BaseModel):
 
 
 class Job(_Record):
-    """`config` is the resolved configuration without secrets (`runtime.env` values are masked)."""
+    """`config` is the resolved configuration without secrets (`runtime.env` values are masked).
+
+    `host`, `pid` and `process_started` name the process that trains it, once there is one. `resumes` is the
+    job whose checkpoint it went on from.
+    """
 
     job_id: str
     name: str
@@ -56,6 +60,10 @@ class Job(_Record):
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    host: str | None = None
+    pid: int | None = None
+    process_started: str | None = None
+    resumes: str | None = None
 
 
 class Checkpoint(_Record):
