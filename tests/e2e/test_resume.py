@@ -15,6 +15,7 @@ from strop.schema.job import JobStatus
 from strop.store.database import open_database
 from strop.store.jobs import list_jobs
 
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """Three steps an epoch: the kill comes at an epoch's edge."""

@@ -22,7 +22,9 @@ from strop.store.trajectories import list_trajectories
 QUICK = ("--set", "max_steps=4", "--set", "eval_steps=99")
 
 
-def test_killed_workers_and_guardians_cost_attempts_and_nothing_else(job_folder: Path, tmp_path: Path) -> None:
+def test_killed_workers_and_guardians_cost_attempts_and_nothing_else(
+    job_folder: Path, tmp_path: Path
+) -> None:
     mark = f"SURVIVAL={tmp_path}"
     home = tmp_path / "home"
     with Running("run", job_folder / "job.yaml", *QUICK, "--json", home=home, SURVIVAL=str(tmp_path)) as run:
@@ -41,7 +43,9 @@ def test_killed_workers_and_guardians_cost_attempts_and_nothing_else(job_folder:
         page = list_trajectories(session, told["job_id"], limit=1000)
     database.close()
     counted = Counter((one.split, one.step) for one in page.items)
-    assert counted == {("validation", 0): 8, ("validation", 4): 8} | {("train", step): 32 for step in range(1, 5)}
+    assert counted == {("validation", 0): 8, ("validation", 4): 8} | {
+        ("train", step): 32 for step in range(1, 5)
+    }
     assert len({one.trajectory.rollout_id for one in page.items}) == len(page.items)
     assert all(one.trajectory.status.value == "SUCCESS" for one in page.items)
     assert told["tokens_sampled"] == sum(one.num_sampled_tokens for one in page.items)

@@ -29,7 +29,9 @@ class Record:
     """Metrics as the bits of each value; turns as all that was sampled, by step and rollout."""
 
     metrics: dict[tuple[int, str], bytes] = field(default_factory=dict[tuple[int, str], bytes])
-    turns: dict[tuple[int, str, str], list[Any]] = field(default_factory=dict[tuple[int, str, str], list[Any]])
+    turns: dict[tuple[int, str, str], list[Any]] = field(
+        default_factory=dict[tuple[int, str, str], list[Any]]
+    )
 
     def steps(self) -> list[int]:
         return sorted({step for step, _ in self.metrics})

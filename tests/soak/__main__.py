@@ -68,7 +68,9 @@ def _outside(kills: int, seed: int) -> str:
 def _log(lines: list[str], share: float, seed: int) -> None:
     part = "" if share == 1.0 else f", {share:g} of the full number"
     head = f"## {datetime.now(UTC):%Y-%m-%d}: soak{part}"
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; seed {seed}."
+    machine = (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; seed {seed}."
+    )
     with LOG.open("a", encoding="utf-8") as log:
         log.write("\n".join(["", head, "", machine, "", *lines, ""]))
 

@@ -50,7 +50,15 @@ def kill_from_outside(kills: int, *, seed: int = 0) -> Survived:
 
 def _kill(root: Path, kills: int, chance: random.Random) -> Survived:
     job, home, mark = write_job(root / "job", rows=ROWS, save_steps=99), root / "home", f"SOAK={root}"
-    long = ("--set", "n_epochs=20", "--set", "max_attempts=9", "--set", f"max_steps={max(4, kills)}", "--json")
+    long = (
+        "--set",
+        "n_epochs=20",
+        "--set",
+        "max_attempts=9",
+        "--set",
+        f"max_steps={max(4, kills)}",
+        "--json",
+    )
     done = guardians = 0
     with Running("run", job, *long, home=home, SOAK=str(root)) as run:
         run.says("step ")

@@ -83,13 +83,13 @@ def _save_for_ever(root: Path, pipe: int) -> None:
     while True:
         number += 1
         step += number % SAME_NAME_EVERY != 0 or number == 1
-        checkpoints.write(
-            root / f"step-{step:06d}", step=step, policy_version=0, position={"number": number}
-        )
+        checkpoints.write(root / f"step-{step:06d}", step=step, policy_version=0, position={"number": number})
         os.write(pipe, b".")
 
 
 if __name__ == "__main__":
     found = kill_while_saving(int(sys.argv[1]))
-    print(f"{found.whole} of {found.kills} kills: the newest whole checkpoint was found; lay about: {found.left}")
+    print(
+        f"{found.whole} of {found.kills} kills: the newest whole checkpoint was found; lay about: {found.left}"
+    )
     sys.exit(found.whole != found.kills)

@@ -93,7 +93,10 @@ def run(
                 f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
                 f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
             ),
-            style="yellow", highlight=False, soft_wrap=True, markup=False,
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
         )
     else:
         result, session = train_here(config, console, out=out, resumed=resumed)

@@ -41,6 +41,11 @@ from strop.store.recorder import StoreRecorder
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
 
+NOT_REPEATABLE = (
+    "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
+    "repeats and resumes up to rounding, not bit for bit"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
@@ -117,7 +122,9 @@ async def open_session(
         before = resumed.job_id if resumed is not None else None
         with database.write() as session:
             # Its folder could be claimed, so the process that had it is gone, on whatever machine it was.
-            lost = fail_lost_jobs(session, surely=before if resumed is not None and resumed.lies_in(folder) else None)
+            lost = fail_lost_jobs(
+                session, surely=before if resumed is not None and resumed.lies_in(folder) else None
+            )
             others = live_jobs(session)
             create_job(session, new_job(config, job_id))
             claim_job(session, job_id, this_process(), resumes=before)
@@ -146,6 +153,8 @@ async def open_session(
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
+        if not engine.repeatable:
+            recorder.event("note", NOT_REPEATABLE)
         yield Session(
             config=config,
             job_id=job_id,

@@ -123,7 +123,11 @@ class _Run:
         self.last_step = total_steps(self.hyper, len(training))
         self.position = start_position(training, self.hyper)
         self.shelf = Shelf(
-            folder / "checkpoints", self.hyper.save_total_limit, machines.checkpoints, self.recorder, stop.wait
+            folder / "checkpoints",
+            self.hyper.save_total_limit,
+            machines.checkpoints,
+            self.recorder,
+            stop.wait,
         )
         self.policy_version = 0
         self.names = NameGate()

@@ -103,7 +103,9 @@ class Shelf:
         """Set the newest aside, from which the run found no way on, and give the one before; None without."""
         if len(self.kept) < 2:
             return None
-        self._set_aside(self._folder / self.kept.pop().name, step, "led twice to where nothing can be learned")
+        self._set_aside(
+            self._folder / self.kept.pop().name, step, "led twice to where nothing can be learned"
+        )
         return self.newest
 
     def _set_aside(self, folder: Path, step: int, why: str) -> None:

@@ -158,8 +158,6 @@ class WorkerProcess:
                 self._take_event(json.loads(line))
         while self._popen.poll() is None:  # noqa: ASYNC110 - the channel closes last: one or two rounds
             await asyncio.sleep(0.002)
-        if self._popen.returncode < 0:  # the guardian itself was killed
-            clear_after(self._popen.pid, f"{_MARK}={self._id}")
         self._writer.close()
         # A descendant that escaped the guardian may hold the pipes open.
         await asyncio.wait(drains, timeout=_DRAIN_LIMIT_S)
@@ -168,6 +166,8 @@ class WorkerProcess:
         if not self._started.done():
             self._started.set_exception(FunctionError(self.exit_text()))
         self.exited.set()
+        if self._popen.returncode < 0:  # the guardian itself was killed
+            await asyncio.to_thread(clear_after, self._popen.pid, f"{_MARK}={self._id}")
 
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "stuck":

@@ -220,7 +220,10 @@ async def test_the_children_of_a_worker_whose_guardian_is_killed_are_gone_and_th
 ) -> None:
     job_id, other_id = f"job-{uuid.uuid4()}", f"job-{uuid.uuid4()}"
     children = PAYLOAD.model_copy(update={"ground_truth": "children"})
-    async with pool_of(root, job_id, config("Good")) as pool, pool_of(root, other_id, config("Good")) as other:
+    async with (
+        pool_of(root, job_id, config("Good")) as pool,
+        pool_of(root, other_id, config("Good")) as other,
+    ):
         guardian = min(processes_of(job_id))
         assert (await pool.call("Good", children)).ok
         assert (await other.call("Good", children)).ok

@@ -78,7 +78,9 @@ def test_auto_goes_on_where_there_is_something_and_else_begins(run: Path, tmp_pa
 
 
 @pytest.mark.parametrize("given", ["/nope", "/", "nope/step-1", ""])
-def test_what_is_no_run_is_refused_with_what_to_give(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_no_run_is_refused_with_what_to_give(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="--resume: ") as caught:
         find_resumed(given, None)

@@ -19,7 +19,9 @@ def learner(seed: int, **changes) -> Learner:
 
 
 @pytest.mark.parametrize("changes", [{"kl_loss_coef": 0.1}, {"freeze_embeddings": True}])
-def test_a_run_with_a_reference_or_frozen_weights_goes_on_only_from_its_own_start(changes: dict, tmp_path: Path):
+def test_a_run_with_a_reference_or_frozen_weights_goes_on_only_from_its_own_start(
+    changes: dict, tmp_path: Path
+):
     learner(0, **changes).save(tmp_path)
     learner(0, **changes).load(tmp_path)
     with pytest.raises(CheckpointError, match="began with other weights") as caught:
