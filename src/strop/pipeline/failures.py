@@ -1,4 +1,4 @@
-"""Scored groups, update metrics -> go on, or stop with the reason: what failed too often teaches nothing good.
+"""Scored groups, update metrics -> go on, or stop with the reason: too many failures teach nothing good.
 
 Called by `pipeline.loop` after the reward of a step, after its update and after a validation.
 """

@@ -18,7 +18,6 @@ from strop.errors import CheckpointError
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.schema.config import HyperParameters, SaveStrategy
 
-
 WAITS_S = (1, 2, 4, 8, 15, 30, *[60] * 29)
 """Between two tries to write what the run cannot end without: half an hour to make room on a full disk."""
 
@@ -187,8 +186,8 @@ class Shelf:
         text = f"the checkpoint of step {step} could not be written: {error}"
         if waits:
             text += (
-                f"\n  the trained weights are held in memory; trying again for {sum(waits) // 60:.0f} minutes "
-                "(Ctrl-C gives up)"
+                "\n  the trained weights are held in memory; trying again for "
+                f"{sum(waits) // 60:.0f} minutes (Ctrl-C gives up)"
             )
         self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(self._folder)})
 

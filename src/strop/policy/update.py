@@ -154,9 +154,9 @@ class Learner:
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights are "
-                "not those of the model that is named now",
-                fix="restore the model as it was, or start a new job with the checkpoint's folder as its model",
+                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights "
+                "are not those of the model that is named now",
+                fix="restore the model as it was, or start a new job with the checkpoint as its model",
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
