@@ -150,7 +150,7 @@ def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Val
 
 
 def prompt_length(trajectory: Trajectory) -> int:
-    """Tokens of the shortest prompt, which is the first turn's unless several were made at once; 0 without."""
+    """Tokens of the shortest prompt: the first turn's, unless several were made at once; 0 without."""
     return min((len(turn.prompt_ids) for turn in trajectory.turns), default=0)
 
 
