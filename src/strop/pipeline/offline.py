@@ -21,8 +21,8 @@ from strop.observability.metrics import NameGate
 from strop.pipeline.batch import pack
 from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.examples import overlap_notes
-from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.failures import MAX_SKIPPED_STEPS
+from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.loop import RunResult
 from strop.pipeline.ports import OfflineMachines
 from strop.pipeline.position import MAY_CHANGE, Position, saved_position

@@ -18,7 +18,6 @@ from strop.errors import CheckpointError
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.schema.config import HyperParameters, SaveStrategy
 
-
 WAITS_S = (1, 2, 4, 8, 15, 30, *[60] * 29)
 """Between two tries to write what the run cannot end without: half an hour to make room on a full disk."""
 
