@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_log import logging_to
+from strop.cli.job_record import claim_folder, open_record
+from strop.cli.resume import Resumed
 from strop.cli.session import new_job, new_job_id, with_dtypes
 from strop.cli.text import t
 from strop.errors import DataError, ModelError, Problem
@@ -28,10 +29,6 @@ from strop.policy.offline_update import OfflineLearner
 from strop.schema.config import JobConfig
 from strop.schema.example import Example
 from strop.schema.job import JobStatus
-from strop.store.database import open_database
-from strop.store.home import home
-from strop.store.jobs import create_job
-from strop.store.recorder import StoreRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,30 +49,34 @@ class OfflineSession:
 
 @asynccontextmanager
 async def open_offline_session(
-    config: JobConfig, *, out: Path | None, watchers: Sequence[Recorder], say: models.OnProgress
+    config: JobConfig,
+    *,
+    out: Path | None,
+    resumed: Resumed | None = None,
+    anew: bool = False,
+    watchers: Sequence[Recorder],
+    say: models.OnProgress,
 ) -> AsyncIterator[OfflineSession]:
-    """Check the data, load the model, open the store, and close all of it when the block ends.
+    """Check folder and data, load the model, open the store, and close all of it when the block ends.
 
-    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long.
 
     Raises:
+        ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
         DataError: rows that cannot be used.
         ModelError, StoreError: a model that cannot be trained, a database that cannot be opened.
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
+    job_id = new_job_id()
     async with AsyncExitStack() as stack:
+        held = stack.enter_context(ExitStack())
+        folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
         model, tokenizer = models.load(config.model.name, on_progress=say)
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
 
-        database = open_database()
-        stack.callback(database.close)
-        job_id = new_job_id()
-        with database.write() as session:
-            create_job(session, new_job(config, job_id))
-        recorder = stack.enter_context(StoreRecorder(database, job_id))
-        stack.enter_context(logging_to(recorder.log))
+        recorder = open_record(held, new_job(config, job_id), folder=folder, resumed=resumed, say=say)
         try:
             learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
         except asyncio.CancelledError:
@@ -89,7 +90,7 @@ async def open_offline_session(
         yield OfflineSession(
             config=config,
             job_id=job_id,
-            folder=(out or home() / "jobs" / job_id).absolute(),
+            folder=folder,
             machines=OfflineMachines(
                 learner=learner,
                 checkpoints=Checkpoints(learner),

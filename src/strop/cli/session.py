@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_log import logging_to
+from strop.cli.job_record import claim_folder, open_record
+from strop.cli.resume import Resumed
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
@@ -35,13 +36,14 @@ from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
-from strop.store.database import open_database
-from strop.store.home import home
-from strop.store.jobs import create_job
-from strop.store.recorder import StoreRecorder
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
+
+NOT_REPEATABLE = (
+    "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
+    "repeats and resumes up to rounding, not bit for bit"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +77,29 @@ class EnginePublisher:
 
 @asynccontextmanager
 async def open_session(
-    config: JobConfig, *, out: Path | None, watchers: Sequence[Recorder], say: models.OnProgress
+    config: JobConfig,
+    *,
+    out: Path | None,
+    resumed: Resumed | None = None,
+    anew: bool = False,
+    watchers: Sequence[Recorder],
+    say: models.OnProgress,
 ) -> AsyncIterator[Session]:
-    """Check the data, start every machine, and take all of them down when the block ends.
+    """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long.
 
     Raises:
+        ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
         DataError: rows that cannot be used; no function has been started then.
         FunctionError, ModelError, StoreError: a machine that cannot start.
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
+    job_id = new_job_id()
     async with AsyncExitStack() as stack:
+        held = stack.enter_context(ExitStack())
+        folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
             model,
@@ -103,15 +115,7 @@ async def open_session(
         )
         training, validation = load_datasets(config, gateway)
 
-        database = open_database()
-        stack.callback(database.close)
-        job_id = new_job_id()
-        with database.write() as session:
-            create_job(session, new_job(config, job_id))
-        recorder = stack.enter_context(StoreRecorder(database, job_id))
-        stack.enter_context(logging_to(recorder.log))
-        folder = (out or home() / "jobs" / job_id).absolute()
-
+        recorder = open_record(held, new_job(config, job_id), folder=folder, resumed=resumed, say=say)
         pool = WorkerPool(
             config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
         )
@@ -135,6 +139,8 @@ async def open_session(
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
+        if not engine.repeatable:
+            recorder.event("note", NOT_REPEATABLE)
         yield Session(
             config=config,
             job_id=job_id,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from strop.errors import FunctionError
+from strop.runtime.guardian import clear_after
 from strop.runtime.lines import LineSplitter
 from strop.runtime.masking import Mask
 from strop.runtime.spec import WorkerSpec, worker_environment
@@ -23,6 +24,9 @@ from strop.schema.function import FunctionType
 
 OnLine = Callable[[str, str, str], None]
 """(component, stream, text); called on the event loop's thread, a line at a time, and must return quickly."""
+
+_MARK = "STROP_WORKER"
+"""What all descendants of a worker have in their environment, with its own value."""
 
 _CHUNK_BYTES = 64 * 1024
 _EVENT_LIMIT_BYTES = 2**20
@@ -42,6 +46,7 @@ class WorkerProcess:
         self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._last_lines: deque[str] = deque(maxlen=_NUM_LAST_LINES)
         self._on_stuck: Callable[[], None] = lambda: None
+        self._id = secrets.token_hex(8)
         self.token = secrets.token_urlsafe(32)
         self.exited = asyncio.Event()
         self.idle = asyncio.Event()
@@ -125,7 +130,7 @@ class WorkerProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs.fileno(),),
-                env=worker_environment(self._spec, self._job_id),
+                env={**worker_environment(self._spec, self._job_id), _MARK: self._id},
                 start_new_session=True,
             )
         finally:
@@ -161,6 +166,8 @@ class WorkerProcess:
         if not self._started.done():
             self._started.set_exception(FunctionError(self.exit_text()))
         self.exited.set()
+        if self._popen.returncode < 0:  # the guardian itself was killed
+            await asyncio.to_thread(clear_after, self._popen.pid, f"{_MARK}={self._id}")
 
     def _take_event(self, event: dict[str, Any]) -> None:
         if event["event"] == "stuck":

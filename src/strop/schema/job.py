@@ -57,6 +57,10 @@ class Job(_Record):
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    host: str | None = None
+    pid: int | None = None
+    process_started: str | None = None
+    resumes: str | None = None
 
 
 class Checkpoint(_Record):

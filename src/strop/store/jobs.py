@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from strop.errors import StoreError
 from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
 from strop.store.columns import PackedJson, UtcTime, Written
+from strop.store.processes import ProcessMark, is_gone, this_process
 from strop.store.tables import Base, Page, page_of
 
 
@@ -27,6 +28,10 @@ class JobRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
+    host: Mapped[str | None] = mapped_column(Text)
+    pid: Mapped[int | None]
+    process_started: Mapped[str | None] = mapped_column(Text)
+    resumes: Mapped[str | None] = mapped_column(Text)
 
     def job(self) -> Job:
         return Job(
@@ -39,6 +44,10 @@ class JobRow(Base):
             created_at=self.created_at,
             started_at=self.started_at,
             ended_at=self.ended_at,
+            host=self.host,
+            pid=self.pid,
+            process_started=self.process_started,
+            resumes=self.resumes,
         )
 
 
@@ -112,6 +121,68 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
         row.started_at = now
         session.flush()
     return row.job()
+
+
+def claim_job(session: Session, job_id: str, mark: ProcessMark, *, resumes: str | None = None) -> Job:
+    """Note that the process of `mark` trains the job from now on, going on from job `resumes`, if any.
+
+    Raises:
+        StoreError: no such job, or one that has ended or that another live process trains.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    if JobStatus(row.status).final:
+        raise StoreError(f"job {job_id!r} has ended: it is {row.status}", fix="start a new job")
+    holder = _process_of(row)
+    if holder is not None and holder != mark and not is_gone(holder):
+        raise StoreError(
+            f"job {job_id!r} is trained by process {holder.pid} on {holder.host} already",
+            fix="wait for it, or end it",
+        )
+    row.host, row.pid, row.process_started = mark.host, mark.pid, mark.started
+    row.resumes = resumes or row.resumes
+    session.flush()
+    return row.job()
+
+
+def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
+    """Move every job whose process is gone to FAILED, with the reason. Returns them.
+
+    A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
+    known; except `surely`, which the caller knows to be gone.
+    """
+    moving = [status.value for status in JobStatus if not status.final]
+    rows = session.scalars(select(JobRow).where(JobRow.status.in_(moving), JobRow.pid.is_not(None))).all()
+    return [
+        move_job(session, row.job_id, JobStatus.FAILED, error=_lost(mark))
+        for row in rows
+        if (mark := _process_of(row)) is not None and (row.job_id == surely or is_gone(mark))
+    ]
+
+
+def live_jobs(session: Session) -> list[Job]:
+    """The jobs that a process of this machine trains right now."""
+    rows = session.scalars(select(JobRow).where(JobRow.status == JobStatus.RUNNING.value)).all()
+    here = this_process().host
+    return [
+        row.job()
+        for row in rows
+        if (mark := _process_of(row)) is not None and mark.host == here and not is_gone(mark)
+    ]
+
+
+def _lost(mark: ProcessMark) -> str:
+    return (
+        f"its process {mark.pid} on {mark.host} ended without a word (killed, out of memory, or the machine "
+        "went down)\n  fix: strop run JOB.yaml --resume with its folder goes on from the last checkpoint"
+    )
+
+
+def _process_of(row: JobRow) -> ProcessMark | None:
+    if row.host is None or row.pid is None or row.process_started is None:
+        return None
+    return ProcessMark(host=row.host, pid=row.pid, started=row.process_started)
 
 
 def _missing(job_id: str) -> StoreError:
