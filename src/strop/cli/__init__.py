@@ -18,6 +18,8 @@ from strop.cli.functions import app as functions
 from strop.cli.models import app as models
 from strop.cli.run import EXIT_CANCELED, run
 from strop.cli.text import t
+from strop.cli.train import train
+from strop.cli.up import up
 from strop.errors import ConfigError, DataError, StropError
 
 app = typer.Typer(
@@ -33,6 +35,8 @@ app = typer.Typer(
 app.command("run")(run)
 app.command("demo")(demo)
 app.command("chat")(chat)
+app.command("up")(up)
+app.command("train", hidden=True)(train)
 app.add_typer(functions, name="functions")
 app.add_typer(models, name="models")
 

@@ -119,7 +119,13 @@ class WorkerProcess:
         try:
             # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
             self._popen = subprocess.Popen(  # noqa: ASYNC220 - a few ms; asyncio's own does the same
-                [sys.executable, "-P", "-m", "strop.runtime.worker", str(theirs.fileno())],
+                [
+                    str(self._spec.python or sys.executable),
+                    "-P",
+                    "-m",
+                    "strop.runtime.worker",
+                    str(theirs.fileno()),
+                ],
                 bufsize=0,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
