@@ -64,7 +64,9 @@ def submit(server, model, **changes):
     body = {
         "model": model,
         "training_datasets": [{"file_id": rows}],
-        "validation_datasets": [{"file_id": server.upload_rows(json_lines(ROWS[:4]), name="validation.jsonl")}],
+        "validation_datasets": [
+            {"file_id": server.upload_rows(json_lines(ROWS[:4]), name="validation.jsonl")}
+        ],
         "rollout": {**made["rollout"], "name": "agent", "timeout": 60},
         "rewards": [{**made["reward"], "name": "many_a", "weight": 1.0}],
         "hyper_parameters": HYPER,
