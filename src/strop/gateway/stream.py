@@ -21,6 +21,7 @@ from strop.gateway.openai_types import ChatRequest
 from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of
 from strop.gateway.replies import chunk, closing_chunks, whole_stream
 from strop.gateway.tool_calls import ShownText
+from strop.schema.deployment import USAGE_COMMENT
 from strop.schema.sampling import CompletionChunk
 
 _MEDIA_TYPE = "text/event-stream; charset=utf-8"
@@ -82,7 +83,7 @@ class EventStream(Response):
                         )
                         started = True
                     await _send_part(send, _encoded(event))
-            told = b": usage " + orjson.dumps(self._usage) + b"\n\n" if self._tells_usage else b""
+            told = USAGE_COMMENT + orjson.dumps(self._usage) + b"\n\n" if self._tells_usage else b""
             await _send_part(send, told + _DONE, last=True)
         except ClientGone:
             return

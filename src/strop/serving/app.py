@@ -17,15 +17,10 @@ from strop.gateway.body import read_body
 from strop.gateway.openai_types import parse_request
 from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of, unknown_url
 from strop.gateway.stream import EventStream, refused, watched
+from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE
 from strop.serving.calls import ServedCall
 from strop.serving.metrics import CONTENT_TYPE, Outcome
 from strop.serving.model import ServedModel, unknown_model
-
-PROMPT_TOKENS = "x-strop-prompt-tokens"
-"""Response header: the length of the prompt, known before the first byte of an answer."""
-
-TELL_USAGE = "x-strop-tell-usage"
-"""Request header: a stream then says its usage in a comment line, whatever the client asked for."""
 
 
 def create_app(model: ServedModel, *, api_key: str | None) -> FastAPI:
