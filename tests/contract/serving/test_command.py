@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import openai
-import pytest
 
 from fakes.model import save_tiny_model
 
@@ -56,22 +55,13 @@ def test_it_answers_with_its_key_and_ends_in_order(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "told"),
-    [
-        (["--host", "0.0.0.0", "nothing"], 2, "set STROP_SERVE_API_KEY"),
-        (["what?"], 1, "no model 'what?'"),
-    ],
-)
-def test_what_cannot_be_served_is_told_before_anything_is_loaded(
-    arguments: list[str], status: int, told: str
-) -> None:
+def test_an_address_open_to_the_network_without_a_key_is_refused_before_anything_is_loaded() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "strop.cli", "serve", "--port", "0", *arguments],
+        [sys.executable, "-m", "strop.cli", "serve", "--host", "0.0.0.0", "nothing"],
         capture_output=True,
         text=True,
         env=ENV,
         check=False,
     )
-    assert done.returncode == status
-    assert told in done.stderr
+    assert done.returncode == 2
+    assert "set STROP_SERVE_API_KEY" in done.stderr
