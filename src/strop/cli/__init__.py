@@ -19,6 +19,8 @@ from strop.cli.models import app as models
 from strop.cli.run import EXIT_CANCELED, run
 from strop.cli.serve import serve
 from strop.cli.text import t
+from strop.cli.train import train
+from strop.cli.up import up
 from strop.errors import ConfigError, DataError, StropError
 
 app = typer.Typer(
@@ -35,6 +37,8 @@ app.command("run")(run)
 app.command("demo")(demo)
 app.command("chat")(chat)
 app.command("serve")(serve)
+app.command("up")(up)
+app.command("train", hidden=True)(train)
 app.add_typer(functions, name="functions")
 app.add_typer(models, name="models")
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_log import logging_to
@@ -60,6 +62,15 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
+class Submitted(Protocol):
+    """A job that a server has put into the store, and what becomes of the statuses that the run tells."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def around(self, recorder: StoreRecorder) -> Recorder: ...
+
+
 class EnginePublisher:
     """Publishing on one machine: the engine copies the learner's weights in memory."""
 
@@ -75,11 +86,18 @@ class EnginePublisher:
 
 @asynccontextmanager
 async def open_session(
-    config: JobConfig, *, out: Path | None, watchers: Sequence[Recorder], say: models.OnProgress
+    config: JobConfig,
+    *,
+    out: Path | None,
+    watchers: Sequence[Recorder],
+    say: models.OnProgress,
+    submitted: Submitted | None = None,
+    pythons: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Session]:
     """Check the data, start every machine, and take all of them down when the block ends.
 
-    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long.
+    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long. A `submitted` job
+    is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
         DataError: rows that cannot be used; no function has been started then.
@@ -106,16 +124,22 @@ async def open_session(
 
         database = open_database()
         stack.callback(database.close)
-        job_id = new_job_id()
-        with database.write() as session:
-            create_job(session, new_job(config, job_id))
+        job_id = submitted.job_id if submitted is not None else new_job_id()
+        if submitted is None:
+            with database.write() as session:
+                create_job(session, new_job(config, job_id))
         recorder = stack.enter_context(StoreRecorder(database, job_id))
         stack.enter_context(logging_to(recorder.log))
         folder = (out or home() / "jobs" / job_id).absolute()
 
         pool = WorkerPool(
-            config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
+            config.functions,
+            root=Path(config.workspace_dir),
+            job_id=job_id,
+            on_line=recorder.log,
+            pythons=pythons,
         )
+        store: Recorder = recorder if submitted is None else submitted.around(recorder)
         try:
             learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
             say(t("starting the functions", "启动函数"))
@@ -125,10 +149,10 @@ async def open_session(
             await gateway.start()
             stack.push_async_callback(gateway.stop)
         except asyncio.CancelledError:
-            recorder.status(JobStatus.CANCELED)
+            store.status(JobStatus.CANCELED)
             raise
         except Exception as error:
-            recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            store.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
         recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
         if learner.notice is not None:
@@ -143,7 +167,7 @@ async def open_session(
                 learner=learner,
                 checkpoints=Checkpoints(learner),
                 publisher=EnginePublisher(learner, engine),
-                recorder=Broadcast([recorder, *watchers]),
+                recorder=Broadcast([store, *watchers]),
             ),
             database=database,
             store=recorder,

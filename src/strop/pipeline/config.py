@@ -38,11 +38,20 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobConfi
     file = read_job_file(path)
     for name, value in (overrides or {}).items():
         _override(file, name, read_scalar(value) if isinstance(value, str) else value)
+    return check_job(file)
+
+
+def check_job(file: JobFile) -> JobConfig:
+    """The configuration of a job that has been read, from a file or from a request.
+
+    Raises:
+        ConfigError: everything that is wrong, each with its place, key and fix.
+    """
     checked = check_keys(file)
     config, file_problems = _with_absolute_paths(checked, file)
     problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
     if problems:
-        raise ConfigError(str(path), sorted(problems, key=_order))
+        raise ConfigError(str(file.path), sorted(problems, key=_order))
     return config
 
 

@@ -52,7 +52,9 @@ class WorkerProcess:
         self._on_stuck = on_stuck
         # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
         await self._child.spawn(
-            lambda fd: [sys.executable, "-P", "-m", "strop.runtime.worker", str(fd)],
+            lambda fd: [
+                str(self._spec.python or sys.executable), "-P", "-m", "strop.runtime.worker", str(fd)
+            ],
             worker_environment(self._spec, self._job_id),
             self._spec.to_json(self.token),
         )

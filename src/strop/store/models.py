@@ -21,6 +21,7 @@ class ModelRow(Base):
     kind: Mapped[str] = mapped_column(Text)
     source: Mapped[str] = mapped_column(Written)
     workspace_id: Mapped[str | None] = mapped_column(Text, index=True)
+    job_id: Mapped[str | None] = mapped_column(Text, index=True)
     lineage: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -43,8 +44,10 @@ def record_model(session: Session, model: NamedModel) -> None:
     """
     if model.name.lower() in BUNDLED_NAMES or session.get(ModelRow, model.name) is not None:
         raise taken(model.name)
-    lineage = model.lineage.model_dump() if model.lineage is not None else {}
-    session.add(ModelRow(**{**model.model_dump(), "kind": model.kind.value, "lineage": lineage}))
+    values: dict[str, Any] = {**model.model_dump(), "kind": model.kind.value, "lineage": {}, "job_id": None}
+    if model.lineage is not None:
+        values |= {"lineage": model.lineage.model_dump(), "job_id": model.lineage.job_id}
+    session.add(ModelRow(**values))
     session.flush()
 
 
@@ -97,6 +100,12 @@ def bundled_model() -> NamedModel:
 def list_models(session: Session, *, workspace_id: str | None = None) -> list[NamedModel]:
     """By name; with None those of every workspace."""
     return _listed(session, workspace_id)
+
+
+def models_of_job(session: Session, job_id: str) -> list[NamedModel]:
+    """What was published of a job, oldest first."""
+    query = select(ModelRow).where(ModelRow.job_id == job_id).order_by(ModelRow.created_at, ModelRow.name)
+    return [row.model() for row in session.scalars(query)]
 
 
 def numbered_models(

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0005"
-down_revision = "0001"
+down_revision = "0003"
 
 TIME = sa.DateTime(timezone=True)
 
@@ -18,11 +18,13 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("source", sa.Text(), nullable=False),
         sa.Column("workspace_id", sa.Text(), nullable=True),
+        sa.Column("job_id", sa.Text(), nullable=True),
         sa.Column("lineage", sa.LargeBinary(), nullable=False),
         sa.Column("created_at", TIME, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_models")),
     )
     op.create_index(op.f("ix_models_workspace_id"), "models", ["workspace_id"], unique=False)
+    op.create_index(op.f("ix_models_job_id"), "models", ["job_id"], unique=False)
     op.create_table(
         "deployments",
         sa.Column("deployed_model", sa.Text(), nullable=False),
