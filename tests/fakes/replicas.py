@@ -33,9 +33,13 @@ class FakeReplica:
 
     async def start(self, *, limit_s: float) -> None:
         self._barracks.started.append(self)
-        if self._barracks.refusals:
-            raise EngineError(self._barracks.refusals.pop(0))
-        await self._barracks.may_start.wait()
+        try:
+            if self._barracks.refusals:
+                raise EngineError(self._barracks.refusals.pop(0))
+            await self._barracks.may_start.wait()
+        except BaseException:
+            self.exited.set()
+            raise
         model = served_model(self.script, self.script.tokenizer, name=self.spec.deployed_model)
         self._shop = Shop(model, api_key=self.key)
         await self._shop.open(grace_s=0)

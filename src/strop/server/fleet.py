@@ -63,6 +63,7 @@ class _Slot:
     replica: Runs | None = None
     error: str | None = None
     given_up: bool = False
+    leaving: bool = False
 
 
 class Fleet:
@@ -82,7 +83,7 @@ class Fleet:
         self._patience = patience
         self._on_change = on_change
         self._slots: list[_Slot] = []
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[asyncio.Task[None], _Slot] = {}
 
     @property
     def ready(self) -> list[Runs]:
@@ -136,33 +137,35 @@ class Fleet:
         self.capacity = 0
         slots, self._slots = self._slots, []
         for slot in slots:
-            self._retire(slot, at_once=at_once)
+            self._retire(slot)
         if at_once:
-            for task in self._leaving:
-                task.cancel()
+            for slot in self._leaving.values():
+                _end(slot)
         if self._leaving:
             await asyncio.wait(set(self._leaving))
 
-    def _retire(self, slot: _Slot, *, at_once: bool = False) -> None:
-        task = asyncio.create_task(self._leave(slot, at_once=at_once))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _retire(self, slot: _Slot) -> None:
+        slot.leaving = True
+        task = asyncio.create_task(self._leave(slot))
+        self._leaving[task] = slot
+        task.add_done_callback(self._leaving.pop)
 
-    async def _leave(self, slot: _Slot, *, at_once: bool) -> None:
+    async def _leave(self, slot: _Slot) -> None:
+        """Let the slot's replica finish its answers; one that is still starting just ends."""
         replica, slot.replica = slot.replica, None
-        try:
-            if replica is not None and not at_once:
-                await replica.stop()
-        finally:
-            if slot.task is not None:
-                slot.task.cancel()  # kills what is left, also a replica that was still starting
-                await asyncio.wait({slot.task})
+        if replica is not None:
+            await replica.stop()
+        _end(slot)
+        if slot.task is not None:
+            await asyncio.wait({slot.task})
 
     async def _keep(self, slot: _Slot) -> None:
         """Have a replica in `slot`, one after the other, until it is given up or cancelled."""
         loop = asyncio.get_running_loop()
         failures = 0
         while failures < self._patience.max_failures:
+            if slot.leaving:
+                return
             if failures:
                 await asyncio.sleep(self._patience.wait_s(failures))
             began = loop.time()
@@ -189,6 +192,12 @@ class Fleet:
         finally:
             slot.replica = None
             await replica.kill()
+
+
+def _end(slot: _Slot) -> None:
+    """Kill the slot's replica, whether it answers or is still starting."""
+    if slot.task is not None:
+        slot.task.cancel()
 
 
 def _load(slot: _Slot) -> int:

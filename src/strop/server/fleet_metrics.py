@@ -28,7 +28,7 @@ def _lines(deployed: Mapping[str, Deployed]) -> Iterator[str]:
                 yield f'strop_deployment_{name}{{deployed_model="{model}"}} {read(one)}'
     yield from _head("calls_total", "Calls by the status their clients got; 499: the client left.", "counter")
     for model, one in deployed.items():
-        for status, count in sorted(one.traffic.calls.items()):
+        for status, count in sorted(dict(one.traffic.calls).items()):
             yield f'strop_deployment_calls_total{{deployed_model="{model}",status="{status}"}} {count}'
 
 

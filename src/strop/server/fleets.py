@@ -7,7 +7,6 @@ writes what fleets become, so that the event loop never waits for the database.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections import Counter
@@ -69,6 +68,7 @@ class Fleets:
         self._patience = patience or Patience()
         self._options = options
         self._deployed: dict[str, Deployed] = {}
+        self._going: dict[str, Deployed] = {}
         self._changed: set[str] = set()
         self._news = asyncio.Event()
         self._turn = asyncio.Event()
@@ -97,9 +97,9 @@ class Fleets:
         if self._recording is not None:
             self._recording.cancel()
             await asyncio.wait({self._recording})
-        for task in self._leaving:
-            task.cancel()
-        await asyncio.gather(*(one.fleet.close(at_once=True) for one in self._deployed.values()))
+        every = [*self._deployed.values(), *self._going.values()]
+        await asyncio.gather(*(one.fleet.close(at_once=True) for one in every))
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
@@ -200,8 +200,9 @@ class Fleets:
     async def _remove(self, name: str) -> None:
         deployed = self._deployed.pop(name, None)
         if deployed is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await deployed.fleet.close()
+            self._going[name] = deployed
+            await deployed.fleet.close()
+            del self._going[name]
         await run_in_threadpool(self._forget, name)
         self._news.set()
 

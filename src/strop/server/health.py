@@ -28,8 +28,8 @@ def healthz(services: ServicesHere) -> Response:
 def metrics(services: ServicesHere) -> Response:
     with services.database.read() as session:
         jobs = count_jobs(session)
-    text = _text(jobs) + fleet_text(services.fleets.all())
-    return Response(text, media_type="text/plain; version=0.0.4")
+    told = _text(jobs) + fleet_text(services.fleets.all())
+    return Response(told, media_type="text/plain; version=0.0.4")
 
 
 def _text(jobs: Counter[JobStatus]) -> str:

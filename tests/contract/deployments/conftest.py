@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -13,10 +13,10 @@ import pytest
 
 from fakes.replicas import Barracks
 from fakes.sampler import until
+from strop.cli.flow import PipelineFlow
 from strop.gateway.listening import GuestServer, bind
 from strop.server.app import create_app
 from strop.server.fleet import Patience
-from strop.server.fleets import Fleets
 from strop.server.settings import Settings
 from strop.store.keys import create_key, ensure_workspace
 from strop.store.models import register_model
@@ -35,12 +35,11 @@ class Plane:
     clients: list[Any] = field(default_factory=list[Any])
 
     async def open(self) -> None:
-        app = create_app(Settings(supervise=False))
-        services = app.state.services
-        self.fleets = Fleets(services.database, make=self.barracks.make, patience=QUICK)
-        app.state.services = replace(services, fleets=self.fleets)
-        self.database = services.database
-        await self.fleets.open()
+        app = create_app(Settings(), PipelineFlow(), make_replica=self.barracks.make, patience=QUICK)
+        self.fleets = app.state.services.fleets
+        self.database = app.state.services.database
+        self.life = app.router.lifespan_context(app)
+        await self.life.__aenter__()
         listener = bind("127.0.0.1", 0)
         self.server = GuestServer(app, grace_s=1)
         self.serving = asyncio.create_task(self.server.serve(sockets=[listener]))
@@ -58,10 +57,9 @@ class Plane:
         for client in self.clients:
             await (client.close() if isinstance(client, openai.AsyncOpenAI) else client.aclose())
         self.clients.clear()
-        await self.fleets.close()
         self.server.should_exit = True
         await self.serving
-        self.database.close()
+        await self.life.__aexit__(None, None, None)
 
     async def restart(self) -> None:
         await self.close()
