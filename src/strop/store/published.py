@@ -1,7 +1,7 @@
 """A checkpoint -> a published model: a name whose weights never change, with where they came from.
 
-The files are linked into `STROP_HOME/models/NAME` with `lineage.json` beside them, and appear by one rename; the
-row in the store is made from that. Used by the run that ends, by `strop models publish` and by the API.
+The files are linked into `STROP_HOME/models/NAME` with `lineage.json` beside them, and appear by one rename;
+the row in the store is made from that. Used by the run that ends, by `strop models publish` and by the API.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,8 +89,8 @@ def publish_checkpoint(
 ) -> NamedModel:
     """Make the checkpoint's model `name`; the optimizer stays behind.
 
-    A name never changes what it stands for. Publishing the same weights again gives the model that is there; for
-    others a taken name is refused, or with `next_free` becomes `NAME-v2`, `NAME-v3` ...
+    A name never changes what it stands for. Publishing the same weights again gives the model that is there;
+    for others a taken name is refused, or with `next_free` becomes `NAME-v2`, `NAME-v3` ...
 
     Raises:
         ModelError: not a name, or the checkpoint's folder has gone. ConflictError: the name is taken.
@@ -137,7 +137,9 @@ def _publish(database: Database, checkpoint: Checkpoint, name: str, lineage: Lin
         target = models_folder() / name
         if not target.exists():
             _link_all(checkpoint.folder, target, lineage)
-        elif not _same(_lineage_in(target), lineage):  # else: linked by one that died before the row was written
+        elif not _same(
+            _lineage_in(target), lineage
+        ):  # else: linked by one that died before the row was written
             raise taken(name)
         model = NamedModel(
             name=name,
@@ -160,7 +162,9 @@ def _lineage(database: Database, checkpoint: Checkpoint) -> Lineage:
     files = _files(checkpoint.folder)
     manifest = _manifest(checkpoint.folder)
     known: dict[str, Any] = manifest.get("files", {})
-    hashes = {name: str(known[name]["sha256"]) if name in known else _sha256(path) for name, path in files.items()}
+    hashes = {
+        name: str(known[name]["sha256"]) if name in known else _sha256(path) for name, path in files.items()
+    }
     with database.read() as session:
         job = get_job(session, checkpoint.job_id)
         told = list_events(session, checkpoint.job_id, kind=INPUTS_EVENT).items
@@ -242,7 +246,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _lock(name: str) -> Iterator[None]:
+def _lock(name: str) -> Generator[None]:
     with (models_folder() / f".{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released with the file, also when the process dies
         yield

@@ -15,7 +15,9 @@ from .conftest import Plane
 
 async def test_a_deployment_is_pending_then_deploying_and_runs_when_a_replica_answers(plane: Plane) -> None:
     plane.barracks.may_start.clear()
-    made = await plane.output("POST", "/deployments", {"model_name": "tiny", "capacity": 2, "suffix": "a", "plan": "mu"})
+    made = await plane.output(
+        "POST", "/deployments", {"model_name": "tiny", "capacity": 2, "suffix": "a", "plan": "mu"}
+    )
     assert made["deployed_model"] == "tiny-a"
     assert made["status"] == "PENDING"
     assert (made["capacity"], made["ready_capacity"], made["base_capacity"]) == (2, 0, 1)
@@ -29,7 +31,9 @@ async def test_a_deployment_is_pending_then_deploying_and_runs_when_a_replica_an
 
 
 async def test_without_a_suffix_names_differ_and_with_a_taken_one_it_is_409(plane: Plane) -> None:
-    names = {(await plane.output("POST", "/deployments", {"model_name": "tiny"}))["deployed_model"] for _ in "ab"}
+    names = {
+        (await plane.output("POST", "/deployments", {"model_name": "tiny"}))["deployed_model"] for _ in "ab"
+    }
     assert len(names) == 2
     await plane.deploy(suffix="x")
     refused = await plane.call("POST", "/api/v1/deployments", {"model_name": "tiny", "suffix": "x"})
@@ -73,7 +77,13 @@ async def test_lists_are_pages_of_the_own_workspace_newest_first(plane: Plane) -
     assert (listed["page_no"], listed["page_size"], listed["total"]) == (1, 2, 3)
     other = await plane.call("GET", "/api/v1/deployments", key=plane.other_key)
     assert other.json()["output"]["deployments"] == []
-    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/stream"), ("PUT", "/scale"), ("PUT", "/update")):
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("GET", "/stream"),
+        ("PUT", "/scale"),
+        ("PUT", "/update"),
+    ):
         body = {"capacity": 1} if path == "/scale" else {} if path == "/update" else None
         hidden = await plane.call(method, f"/api/v1/deployments/tiny-a{path}", body, key=plane.other_key)
         assert (hidden.status_code, hidden.json()["code"]) == (404, "NotFound")
@@ -95,7 +105,7 @@ async def test_a_deleted_deployment_ends_its_replicas_and_is_gone(plane: Plane) 
     assert (await plane.output("DELETE", f"/deployments/{name}"))["status"] == "success"
     await until(lambda: plane.barracks.alive == [])
     assert all(one.stopped for one in plane.barracks.started)
-    while (await plane.call("GET", f"/api/v1/deployments/{name}")).status_code != 404:
+    while (await plane.call("GET", f"/api/v1/deployments/{name}")).status_code != 404:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert (await plane.call("DELETE", f"/api/v1/deployments/{name}")).status_code == 404
 
@@ -104,7 +114,9 @@ async def test_one_that_cannot_start_has_failed_and_says_why_and_scaling_tries_a
     plane.barracks.refusals = ["the model in '/models/tiny' cannot be loaded"] * 3
     made = await plane.output("POST", "/deployments", {"model_name": "tiny", "suffix": "a"})
     failed = await plane.until_status(made["deployed_model"], "FAILED")
-    assert failed["error_message"] == "a replica could not start: the model in '/models/tiny' cannot be loaded"
+    assert (
+        failed["error_message"] == "a replica could not start: the model in '/models/tiny' cannot be loaded"
+    )
     await plane.output("PUT", "/deployments/tiny-a/scale", {"capacity": 1})
     assert "error_message" not in await plane.until_status("tiny-a", "RUNNING")
 
@@ -124,7 +136,9 @@ async def test_the_stream_tells_its_states_until_it_runs(plane: Plane) -> None:
     states: list[str] = []
     headers = {"authorization": f"Bearer {plane.key}"}
     async with httpx.AsyncClient(timeout=20) as client:
-        async with client.stream("GET", f"{plane.url}/api/v1/deployments/tiny-a/stream", headers=headers) as told:
+        async with client.stream(
+            "GET", f"{plane.url}/api/v1/deployments/tiny-a/stream", headers=headers
+        ) as told:
             assert told.headers["content-type"].startswith("text/event-stream")
             async for line in told.aiter_lines():
                 if line:

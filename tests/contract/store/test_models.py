@@ -67,7 +67,10 @@ def test_a_name_stands_for_its_source_and_is_not_given_twice(database):
 def test_a_name_that_is_not_there_is_400_and_lists_what_is(database):
     with database.write() as session:
         register_model(session, "qwen3.5-9b", "/models/Qwen3.5-9B")
-    with pytest.raises(ModelError, match=r"there are: qwen3\.5-9b, smollm2-135m") as caught, database.read() as session:
+    with (
+        pytest.raises(ModelError, match=r"there are: qwen3\.5-9b, smollm2-135m") as caught,
+        database.read() as session,
+    ):
         usable_model(session, "qwen3-8b", workspace_id="default")
     assert caught.value.http_status == 400
     assert "strop models add qwen3-8b" in str(caught.value)
@@ -75,19 +78,25 @@ def test_a_name_that_is_not_there_is_400_and_lists_what_is(database):
         assert usable_model(session, "SmolLM2-135M", workspace_id="default").source == "smollm2-135m"
 
 
-def test_publishing_keeps_the_served_files_and_the_lineage_and_leaves_the_optimizer(database, job, checkpoint):
+def test_publishing_keeps_the_served_files_and_the_lineage_and_leaves_the_optimizer(
+    database, job, checkpoint
+):
     inputs = {"data": {"train.jsonl": "a1"}, "code": {"reward": "b2"}}
     with database.write() as session:
         record_event(
             session,
-            Event(job_id=job.job_id, kind=INPUTS_EVENT, message="", data=inputs, created_at=datetime.now(UTC)),
+            Event(
+                job_id=job.job_id, kind=INPUTS_EVENT, message="", data=inputs, created_at=datetime.now(UTC)
+            ),
         )
     model = publish_checkpoint(database, checkpoint, "calculator")
     folder = published_folder("calculator")
     assert folder == home() / "models" / "calculator"
     assert model.source == str(folder)
     assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", "lineage.json"}
-    assert (folder / "model.safetensors").stat().st_ino == (checkpoint.folder / "model.safetensors").stat().st_ino
+    assert (folder / "model.safetensors").stat().st_ino == (
+        checkpoint.folder / "model.safetensors"
+    ).stat().st_ino
     lineage = model.lineage
     assert lineage is not None
     assert (lineage.job_id, lineage.step, lineage.base_model) == (job.job_id, 3, "smollm2-135m")
@@ -130,7 +139,9 @@ def test_removing_takes_row_and_files_and_the_name_is_free(database, job, checkp
         remove_published("calculator")
     assert published_folder("calculator") is None
     assert (checkpoint.folder / "config.json").is_file()
-    assert publish_checkpoint(database, checkpoint_of(job.job_id, 5, tmp_path), "calculator").lineage.step == 5
+    assert (
+        publish_checkpoint(database, checkpoint_of(job.job_id, 5, tmp_path), "calculator").lineage.step == 5
+    )
     with pytest.raises(ModelError, match="no model 'calculator-v9'"), database.write() as session:
         remove_model(session, "calculator-v9")
 
