@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import sys
 import threading
 import time
@@ -23,6 +25,9 @@ from strop.server.app import create_app
 from strop.server.first_key import ensure_first_key
 from strop.server.settings import Settings
 from strop.store.database import Database
+from strop.store.jobs import process_of
+from strop.store.processes import is_gone
+from strop.store.submissions import unfinished
 
 FAKE_TRAINER = (sys.executable, str(Path(__file__).with_name("trainer.py")))
 
@@ -36,7 +41,8 @@ from strop import (
 class Agent(AbstractRolloutProcessor):
     async def process(self, input):
         print("rollout of", input.messages[-1]["content"])
-        return RolloutOutput(agent_output=AgentOutput(messages=[*input.messages, {"role": "assistant", "content": "4"}]))
+        answer = {"role": "assistant", "content": "4"}
+        return RolloutOutput(agent_output=AgentOutput(messages=[*input.messages, answer]))
 
 
 class Score(AbstractRewardProcessor):
@@ -44,7 +50,8 @@ class Score(AbstractRewardProcessor):
         if input.ground_truth == "raise":
             raise RuntimeError("no score for this one")
         said = input.agent_output.messages[-1]["content"]
-        return RewardOutput(reward=Reward(reward_score=float(said == input.ground_truth), reward_metrics={"hit": 1.0}))
+        score = float(said == input.ground_truth)
+        return RewardOutput(reward=Reward(reward_score=score, reward_metrics={"hit": 1.0}))
 
 
 class Rank(AbstractGroupRewardProcessor):
@@ -165,7 +172,7 @@ def _output(reply: httpx.Response) -> dict[str, Any]:
 
 @contextmanager
 def serving(
-    home: Path, *, trainer: tuple[str, ...] = FAKE_TRAINER, port: int = 0, **settings: Any
+    home: Path, *, trainer: tuple[str, ...] = FAKE_TRAINER, port: int = 0, end_trainers: bool = True, **settings: Any
 ) -> Generator[Server]:
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)
@@ -188,3 +195,15 @@ def serving(
         thread.join(20)
         listener.close()
         assert not thread.is_alive()
+        if end_trainers:
+            _kill_trainers(database)
+            database.close()
+
+
+def _kill_trainers(database: Database) -> None:
+    """Trainers outlive their server; those of a test must not outlive the test."""
+    with database.read() as session:
+        marks = [process_of(job) for job, _ in unfinished(session)]
+    for mark in marks:
+        if mark is not None and not is_gone(mark):
+            os.killpg(mark.pid, signal.SIGKILL)

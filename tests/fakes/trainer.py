@@ -1,4 +1,4 @@
-"""A trainer that trains nothing: what it does with the job is the job's name. Run by the server under test."""
+"""A trainer that trains nothing: the job's name says what it does. The server under test runs it."""
 
 from __future__ import annotations
 

@@ -102,6 +102,7 @@ def create_app(
             if supervision is not None:
                 supervision.cancel()
                 await asyncio.gather(supervision, return_exceptions=True)
+            services.supervisor.close()
             services.layers.close()
             database.close()
 

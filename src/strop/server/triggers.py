@@ -1,4 +1,4 @@
-"""`/functions/{instance}/...`: DashScope's container protocol in front of an instance, behind the instance's token."""
+"""`/functions/{instance}/...`: DashScope's container protocol, behind the token of the instance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PUT /uploads/{workspace}/{unique_key}`: a zip of code, on a URL that this server signed a short while ago."""
+"""`PUT /uploads/{workspace}/{unique_key}`: a zip of code, at an address that this server signed just now."""
 
 from __future__ import annotations
 

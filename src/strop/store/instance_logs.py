@@ -45,7 +45,7 @@ def instance_lines(
     until_s: float | None = None,
     keywords: Sequence[str] = (),
 ) -> tuple[list[Line], int]:
-    """Page `page_no` (from 1), oldest first, of the lines that hold every keyword; and how many such there are.
+    """Page `page_no` (from 1), oldest first, of the lines with every keyword; and how many there are.
 
     Units:
         since_s, until_s: seconds since 1970, both inclusive.

@@ -20,7 +20,7 @@ def key_of(server, workspace, name="k"):
     "header", [None, "Bearer ", "Bearer", "Bearer wrong", "Basic abc", "Bearer sk-strop-\xe9"]
 )
 def test_without_a_good_key_every_reply_is_a_401_in_json(server, header):
-    # httpx refuses to send "Bearer " with nothing behind it; aiohttp, which DashScope's client uses, does not.
+    # httpx refuses to send "Bearer " with nothing behind it; DashScope's client does send it.
     headers = {} if header is None else {"authorization": header}
     for method, path in (("GET", "/files"), ("POST", "/fine-tunes"), ("POST", "/files"), ("GET", "/nowhere")):
         with closing(HTTPConnection(server.url.partition("//")[2])) as connection:

@@ -56,7 +56,6 @@ def test_several_files_come_in_one_request(server):
     [
         ("../../etc/passwd", "passwd"),
         ("C:\\data\\train.jsonl", "train.jsonl"),
-        ("a\tb.jsonl", "ab.jsonl"),
         ("数据.jsonl", "数据.jsonl"),
     ],
 )

@@ -256,11 +256,11 @@ def test_a_deleted_instance_answers_no_more(server):
 
 
 def test_a_function_that_cannot_start_says_why(server):
-    source = (
-        FUNCTIONS
-        + "\n\nclass Broken(AbstractRewardProcessor):\n    def setup(self):\n        raise OSError('no such judge')\n"
+    source = FUNCTIONS + (
+        "\n\nclass Broken(AbstractRewardProcessor):\n"
+        "    def setup(self):\n        raise OSError('no such judge')\n\n"
+        "    def process(self, input):\n        return None\n"
     )
-    source += "    def process(self, input):\n        return None\n"
     entity = server.register("reward", "Broken", source=source)
     reply = server.http.post(f"/fine-tunes/online/faas/jobId-1/{entity}", json={})
     assert reply.status_code == 422

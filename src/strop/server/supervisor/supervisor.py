@@ -70,6 +70,10 @@ class Supervisor:
                 continue
             self._woken.clear()
 
+    def close(self) -> None:
+        """Leave the trainers to work on."""
+        self._trainers.let_go()
+
     def look(self) -> None:
         """Bring every job one step further."""
         with self._database.read() as session:

@@ -60,7 +60,7 @@ class Trainers:
             raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
         self._children[job_id] = child
         mark = process_with(child.pid)
-        # A process that ended at once is a zombie until it is reaped: its mark is of no use, its end is noticed.
+        # One that ended at once is a zombie until it is reaped, and has no mark any more.
         return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
 
     def lives(self, job: Job) -> bool:
@@ -92,6 +92,13 @@ class Trainers:
         except OSError:
             return []
         return [line for line in text.splitlines() if line.strip()][-lines:]
+
+    def let_go(self) -> None:
+        """Leave the trainers to themselves: the server ends, they do not."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.returncode = 0  # else Popen takes a living child for forgotten, and warns
+        self._children.clear()
 
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
