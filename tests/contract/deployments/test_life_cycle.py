@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import httpx
 import pytest
 
 from fakes.sampler import until
+from strop.schema.model import Lineage, ModelKind, NamedModel
+from strop.store.models import record_model
 
 from .conftest import Plane
 
@@ -158,3 +161,30 @@ async def test_models_lists_what_may_be_deployed(plane: Plane) -> None:
     assert (await plane.output("GET", "/models/tiny"))["model_source"] == "base"
     assert (await plane.call("GET", "/api/v1/models/other")).status_code == 404
     assert (await plane.call("DELETE", "/api/v1/models/tiny")).status_code == 403
+
+
+async def test_a_published_model_is_not_removed_while_it_is_deployed(plane: Plane) -> None:
+    lineage = Lineage(
+        job_id="job-1", step=3, checkpoint_id="job-1-step-3", policy_version=3, base_model="tiny", digest="d"
+    )
+    model = NamedModel(
+        name="mine",
+        kind=ModelKind.PUBLISHED,
+        source="/models/mine",
+        workspace_id="default",
+        lineage=lineage,
+        created_at=datetime.now(UTC),
+    )
+    with plane.database.write() as session:
+        record_model(session, model)
+    hidden = await plane.call("POST", "/api/v1/deployments", {"model_name": "mine"}, key=plane.other_key)
+    assert hidden.status_code == 400
+    name = await plane.deploy(model_name="mine")
+    assert (await plane.output("GET", f"/deployments/{name}"))["base_model"] == "tiny"
+    refused = await plane.call("DELETE", "/api/v1/models/mine")
+    assert (refused.status_code, refused.json()["code"]) == (409, "Conflict")
+    assert f"deployed as {name}" in refused.json()["message"]
+    await plane.output("DELETE", f"/deployments/{name}")
+    while (await plane.call("DELETE", "/api/v1/models/mine")).status_code != 200:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert (await plane.call("GET", "/api/v1/models/mine")).status_code == 404
