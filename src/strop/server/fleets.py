@@ -78,7 +78,7 @@ class Fleets:
 
     @property
     def client(self) -> aiohttp.ClientSession:
-        """The connections to replicas, without deadlines: answers may take long, and a lost replica closes."""
+        """The connections to replicas, without deadlines: answers take long, and a lost replica closes."""
         assert self._client is not None, "there are no replicas before `open`"
         return self._client
 
