@@ -8,6 +8,7 @@ from fakes.model import save_tiny_model
 from fakes.server import json_lines, serving, zipped
 from strop.server.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
+from strop.store.models import register_model
 
 FUNCTIONS = """
 from openai import AsyncOpenAI
@@ -47,12 +48,14 @@ ROWS = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range
 
 
 @pytest.fixture
-def model(tmp_path) -> str:
-    return str(save_tiny_model(tmp_path / "model"))
+def model(tmp_path):
+    return save_tiny_model(tmp_path / "model")
 
 
 def submit(server, model, **changes):
-    """Register both functions, upload rows of both kinds, submit."""
+    """Name the model, register both functions, upload rows of both kinds, submit."""
+    with server.database.write() as session:
+        register_model(session, "tiny", str(model))
     key = server.upload_bundle(zipped({"code/functions.py": FUNCTIONS, "requirements.txt": ""}))
     made = {
         kind: server.post(
@@ -62,7 +65,7 @@ def submit(server, model, **changes):
     }
     rows = server.upload_rows(ROWS)
     body = {
-        "model": model,
+        "model": "tiny",
         "training_datasets": [{"file_id": rows}],
         "validation_datasets": [
             {"file_id": server.upload_rows(json_lines(ROWS[:4]), name="validation.jsonl")}
