@@ -172,7 +172,12 @@ def _output(reply: httpx.Response) -> dict[str, Any]:
 
 @contextmanager
 def serving(
-    home: Path, *, trainer: tuple[str, ...] = FAKE_TRAINER, port: int = 0, end_trainers: bool = True, **settings: Any
+    home: Path,
+    *,
+    trainer: tuple[str, ...] = FAKE_TRAINER,
+    port: int = 0,
+    end_trainers: bool = True,
+    **settings: Any,
 ) -> Generator[Server]:
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)
