@@ -62,7 +62,7 @@ def main(job_id: str) -> None:
             print("about to die", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         case "dies-and-gets-on":
-            if len(steps) == 5:
+            if len(steps) == 3:
                 move(JobStatus.SUCCEEDED)
             else:
                 save(len(steps) + 1)

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -124,8 +124,18 @@ class SubmittedStatus:
 
     def around(self, recorder: StoreRecorder) -> Recorder:
         """The recorder that the flow gets instead."""
+        from strop.cli.broadcast import Broadcast
+
         self._recorder = recorder
-        return _Recorder(self, recorder)
+        told = self.told
+
+        class Recorder(Broadcast):
+            """Hands everything on; statuses go another way."""
+
+            def status(self, status: JobStatus, *, error: str | None = None) -> None:
+                told(status, error)
+
+        return Recorder([recorder])
 
     def told(self, status: JobStatus, error: str | None) -> None:
         from strop.schema.submission import Wanted
@@ -152,20 +162,6 @@ class SubmittedStatus:
         """Write the success, once everything that belongs to it is there."""
         if self._succeeded and self._recorder is not None:
             self._recorder.status(JobStatus.SUCCEEDED)
-
-
-class _Recorder:
-    """Hands everything on; statuses go another way."""
-
-    def __init__(self, status: SubmittedStatus, recorder: StoreRecorder) -> None:
-        self._status = status
-        self._recorder = recorder
-
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        self._status.told(status, error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._recorder, name)
 
 
 def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:

@@ -97,9 +97,13 @@ def _untraced(name: str) -> Callable[..., Any]:
 
     def decorate(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         _say_once(name)
-        return function if function is not None else lambda inner: inner
+        return function if function is not None else _same
 
     return decorate
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _unwrapped(name: str) -> Callable[..., Any]:
