@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import DataError, Problem
-from strop.pipeline.config import check_job, describe
+from strop.pipeline.config import check_job
 from strop.pipeline.dataset import load_dataset
 from strop.pipeline.job_file import JobFile, read_scalar
+from strop.pipeline.resolved import describe
 from strop.schema.config import JobConfig
 
 
