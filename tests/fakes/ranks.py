@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +28,29 @@ from strop.schema.batch import MiniBatch, Pack
 from strop.schema.config import HyperParameters
 
 WARM_UP = random_pack(99)
+_WARM_UP = HyperParameters.model_validate({"learning_rate": 1e-2, "lr_scheduler_type": "constant"})
 
 
 def part_of_gradient(
     settings: dict[str, Any], whole: MiniBatch, packs: Sequence[Pack], *, max_nodes: int = 768
 ) -> torch.Tensor:
     """What `packs` add to the gradient of `whole`, all weights in one float64 vector."""
-    hyper = HyperParameters.model_validate(
-        {"learning_rate": 1e-2, "lr_scheduler_type": "constant", **settings}
-    )
-    learner = Learner(tiny_llama().double(), None, hyper, total_steps=10, dtype=torch.float64)
-    learner.update(batch(mini_batch(WARM_UP)))
-    start = tiny_llama().double()
+    learner, start = _warm_learner()
+    learner._hyper = HyperParameters.model_validate(settings)
     forests = make_forests(packs, max_nodes=max_nodes)
     with torch.no_grad():
         old = [forest_logprobs(start, forest)[0] for forest in forests]
     parts = shares(replace(whole, packs=tuple(packs)), forests, [forest.mask_ST for forest in forests])
     learner._accumulate(forests, old, parts, StepMeasures())
     return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
+
+
+@cache
+def _warm_learner() -> tuple[Learner, torch.nn.Module]:
+    """One for all: summing gradients moves no weight. And the weights that it started from."""
+    learner = Learner(tiny_llama().double(), None, _WARM_UP, total_steps=10, dtype=torch.float64)
+    learner.update(batch(mini_batch(WARM_UP)))
+    return learner, tiny_llama().double()
 
 
 def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Tensor:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 Aggregation = Literal[
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
@@ -26,10 +25,9 @@ class Algorithm:
     `clip_range` are the default (low, high) distances of the ratio from 1, None where nothing is clipped;
     `dual_clip` bounds the loss of negative advantages, None: off by default or not there at all. `knobs` are
     the hyper-parameters that it reads and that not every algorithm does: given for an algorithm without them
-    they are refused. `defaults` are values it gives to other hyper-parameters that the job leaves open.
-    `dynamic_sampling`: groups of equal rewards are replaced by default. `overlong_buffer_share`: the last
-    part of an answer's limit in which length costs reward by default. `critic`: it trains a value model
-    beside the policy.
+    they are refused. `dynamic_sampling`: groups of equal rewards are replaced by default.
+    `overlong_buffer_share`: the last part of an answer's limit in which length costs reward by default.
+    `critic`: it trains a value model beside the policy.
 
     Raises:
         ValueError: a field that names nothing; checked when the record is made.
@@ -48,7 +46,6 @@ class Algorithm:
     dynamic_sampling: bool = False
     overlong_buffer_share: float = 0.0
     knobs: frozenset[str] = frozenset()
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():

@@ -1,8 +1,8 @@
 """Ark's hyper-parameter names -> ours, at the edge and by one table. For `pipeline.config`.
 
 A section `training.hyper_parameters` may be written in Ark's words. They are read as ours before anything
-else looks at them; messages and origins still name what the file says. Ark writes every value as text, so in a
-section with a name of Ark's quoted numbers are numbers.
+else looks at them; messages and origins still name what the file says. Ark writes every value as text, so in
+a section with a name of Ark's quoted numbers are numbers.
 """
 
 from __future__ import annotations

@@ -35,12 +35,18 @@ KNOB_TEXTS: dict[str, tuple[str, str]] = {
     ),
     "ppo_epochs": ("Passes over the batch of a step.", "每步数据重复训练的遍数。"),
     "max_length": ("Tokens of prompt and answers together.", "提示词与回答合计的词元上限。"),
-    "max_prompt_length": ("Longest prompt in tokens; longer rows are refused.", "提示词的词元上限；更长的行会被拒绝。"),
+    "max_prompt_length": (
+        "Longest prompt in tokens; longer rows are refused.",
+        "提示词的词元上限；更长的行会被拒绝。",
+    ),
     "eval_steps": (
         "Steps between validations; also before the first step and after the last.",
         "两次验证之间的步数；训练前后也各验证一次。",
     ),
-    "save_steps": ("Steps between checkpoints, with save_strategy steps.", "保存检查点的间隔步数（save_strategy 为 steps 时）。"),
+    "save_steps": (
+        "Steps between checkpoints, with save_strategy steps.",
+        "保存检查点的间隔步数（save_strategy 为 steps 时）。",
+    ),
     "save_strategy": (
         "When checkpoints are saved: every save_steps, at each epoch's end, or only at the end of the run.",
         "何时保存检查点：每 save_steps 步、每轮结束时，或仅在训练结束时。",
@@ -62,8 +68,14 @@ KNOB_TEXTS: dict[str, tuple[str, str]] = {
         "What a token of negative advantage may cost at most, in multiples of it; 0 for no bound.",
         "负优势词元损失的上限（以优势的倍数计）；0 表示不限。",
     ),
-    "tau_pos": ("SAPO: temperature of the gate where the advantage is positive.", "SAPO：优势为正时门控的温度。"),
-    "tau_neg": ("SAPO: temperature of the gate where the advantage is negative.", "SAPO：优势为负时门控的温度。"),
+    "tau_pos": (
+        "SAPO: temperature of the gate where the advantage is positive.",
+        "SAPO：优势为正时门控的温度。",
+    ),
+    "tau_neg": (
+        "SAPO: temperature of the gate where the advantage is negative.",
+        "SAPO：优势为负时门控的温度。",
+    ),
     "gamma": ("Discount of later rewards, a sampled token.", "后续奖励按采样词元的折扣率。"),
     "lam": ("GAE: how far advantages look ahead.", "GAE：优势向后看的程度。"),
     "cliprange_value": (
@@ -105,8 +117,14 @@ KNOB_TEXTS: dict[str, tuple[str, str]] = {
         "Train low-rank adapters of this rank in place of the whole model.",
         "以此秩训练低秩适配器，而不是整个模型。",
     ),
-    "lora_alpha": ("Adapters are scaled by lora_alpha / lora_rank.", "适配器按 lora_alpha / lora_rank 缩放。"),
-    "lora_dropout": ("Dropout before adapters, in the offline trainings.", "适配器之前的 dropout，仅用于离线训练。"),
+    "lora_alpha": (
+        "Adapters are scaled by lora_alpha / lora_rank.",
+        "适配器按 lora_alpha / lora_rank 缩放。",
+    ),
+    "lora_dropout": (
+        "Dropout before adapters, in the offline trainings.",
+        "适配器之前的 dropout，仅用于离线训练。",
+    ),
     "target_modules": ("Linear layers that get adapters.", "加装适配器的线性层。"),
     "dpo_loss": ("Form of the preference loss.", "偏好损失的形式。"),
     "dpo_beta": ("How tightly DPO holds the policy to its start.", "DPO 将策略约束在初始权重附近的强度。"),

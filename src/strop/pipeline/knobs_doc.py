@@ -20,10 +20,10 @@ _HEAD = """\
 
 Made from the code by `python -m strop.pipeline.knobs_doc`; change it there.
 
-They stand under `training.hyper_parameters` of a job file, or after `--set`. Whatever is unknown, out of range,
-contradictory or without effect is refused before anything is loaded, with its line and the fix.
-`strop run job.yaml --dry-run` prints each value as the run would use it and where it comes from: a line of the
-file, an option, a default, or what the default follows from. The same is stored with the job.
+They stand under `training.hyper_parameters` of a job file, or after `--set`. Whatever is unknown, out of
+range, contradictory or without effect is refused before anything is loaded, with its line and the fix.
+`strop run job.yaml --dry-run` prints each value as the run would use it and where it comes from: a line of
+the file, an option, a default, or what the default follows from. The same is stored with the job.
 
 `Used by` names the trainings in which a knob does something; some belong to certain algorithms only
 (docs/algorithms.md). A default in *italics* follows from other settings.
@@ -36,7 +36,7 @@ _ARK = """
 ## Names of Volcano Ark
 
 A section may be written in Ark's words; its values are then read as Ark has them, as text. `batch_size`,
-`lr_warmup_steps`, `clip_ratio_low`, `clip_ratio_high`, `temperature` and `loss_agg_mode` are the same in both.
+`lr_warmup_steps`, `clip_ratio_low`, `clip_ratio_high`, `temperature` and `loss_agg_mode` are the same there.
 
 | Ark | here |
 |---|---|

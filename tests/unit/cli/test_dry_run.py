@@ -50,5 +50,7 @@ def test_a_key_given_twice_on_the_command_line_is_refused(tmp_path):
 
 def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
     path = write(lay_out(tmp_path), GOOD.replace("smollm2-135m", "smollm2-135"))
-    with pytest.raises(ConfigError, match=r"job\.yaml:2: model: no model 'smollm2-135'.*did you mean 'smollm2-135m'"):
+    with pytest.raises(
+        ConfigError, match=r"job\.yaml:2: model: no model 'smollm2-135'.*did you mean 'smollm2-135m'"
+    ):
         run.read_job(path, [])

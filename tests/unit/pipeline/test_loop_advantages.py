@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.bench import Bench, job
-from fakes.critic import sequences_in
+from fakes.critic import FakeCritic, sequences_in
 from strop.schema.config import JobConfig
 from strop.schema.function import Reward, RewardInput, RewardOutput
 
@@ -60,6 +60,14 @@ async def test_a_penalty_lowers_every_reward_by_what_its_tokens_cost(bench: Benc
         siblings = [each.reward for each in sequences if each.group_id == one.group_id]
         assert one.advantage == pytest.approx(one.reward - sum(siblings) / len(siblings))
         assert one.reference_logprobs == (-1.5,)
+
+
+async def test_with_a_critic_a_penalty_stands_at_its_token(bench: Bench):
+    bench.critic = FakeCritic()
+    sequences, values = await learned(bench, job(algorithm="ppo", kl_reward_coef=0.2, **ALL))
+    for one in sequences:
+        assert one.returns == pytest.approx((one.reward - 0.1,))
+    assert values["critic/rewards/mean"] == pytest.approx(values["critic/score/mean"] - 0.1)
 
 
 async def test_flat_groups_are_taught_where_an_entropy_bonus_pulls(tmp_path):
