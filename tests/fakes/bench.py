@@ -23,6 +23,18 @@ from strop.schema.config import JobConfig
 from strop.schema.sample import Sample
 
 
+class QuickFlag(StopFlag):
+    """Notes how long it was to wait, and lets no time pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    async def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return self._asked
+
+
 def rows(count: int, name: str = "train") -> Dataset:
     samples = tuple(
         Sample(
@@ -61,7 +73,7 @@ class Bench:
 
     def __init__(self, folder: Path, *, stop_at=None, agent=None, right=last_digit) -> None:
         self.folder = folder
-        self.stop = StopFlag()
+        self.stop = QuickFlag()
         self.stop_at = stop_at
         self.capture = FakeCapture()
         self.functions = FakeFunctions(agent=agent or one_call_agent(self.capture), right=right)

@@ -136,8 +136,8 @@ def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Val
 
 
 def prompt_length(trajectory: Trajectory) -> int:
-    """Tokens of the first turn's prompt; 0 when there was no turn."""
-    return len(trajectory.turns[0].prompt_ids) if trajectory.turns else 0
+    """Tokens of the shortest prompt: the first turn's, unless several were made at once; 0 without."""
+    return min((len(turn.prompt_ids) for turn in trajectory.turns), default=0)
 
 
 def total_length(trajectory: Trajectory) -> int:

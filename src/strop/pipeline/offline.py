@@ -21,8 +21,9 @@ from strop.observability.metrics import NameGate
 from strop.pipeline.batch import pack
 from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.examples import overlap_notes
+from strop.pipeline.failures import MAX_SKIPPED_STEPS
 from strop.pipeline.job_notes import notes, total_steps
-from strop.pipeline.loop import MAX_SKIPPED_STEPS, RunResult
+from strop.pipeline.loop import RunResult
 from strop.pipeline.ports import OfflineMachines
 from strop.pipeline.position import MAY_CHANGE, Position, saved_position
 from strop.pipeline.save import Shelf, kept_in, save_is_due
@@ -69,7 +70,7 @@ async def train_offline(
     recorder = machines.recorder
     recorder.status(JobStatus.RUNNING)
     try:
-        run = _OfflineRun(config, machines, training, validation, folder, stop)
+        run = _OfflineRun(config, machines, training, validation, job_id, folder, stop)
         status = await run.start(resume_from) or await run.to_the_end()
     except asyncio.CancelledError:
         recorder.status(JobStatus.CANCELED)
@@ -98,9 +99,11 @@ class _OfflineRun:
         machines: OfflineMachines,
         training: Dataset[Example],
         validation: Dataset[Example] | None,
+        job_id: str,
         folder: Path,
         stop: StopFlag,
     ) -> None:
+        self.job_id = job_id
         self.config, self.hyper = config, config.hyper_parameters
         self.learner, self.checkpoints = machines.learner, machines.checkpoints
         self.recorder, self.stop = machines.recorder, stop
@@ -114,11 +117,11 @@ class _OfflineRun:
             self.hyper.save_total_limit,
             self.checkpoints,
             self.recorder,
+            stop.wait,
             lower_is_better=True,
         )
         self.names = NameGate()
         self.updates = 0
-        self.skipped_steps = 0
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, ask the reference, load what is resumed. A status if nothing is left to do."""
@@ -132,7 +135,7 @@ class _OfflineRun:
         saved = await asyncio.to_thread(self.checkpoints.load, resume_from)
         self.position = saved_position(saved, self.position)
         self.updates = int(saved["updates"])
-        self.shelf.take_over(kept_in(saved), resume_from)
+        self.shelf.take_over(kept_in(saved), resume_from, step=self.position.step)
         self.recorder.event("resumed", f"goes on after step {self.position.step}", step=self.position.step)
         if saved["published"] and self.position.step >= self.last_step:
             text = f"already finished: all {self.last_step} steps are in {resume_from}"
@@ -202,11 +205,11 @@ class _OfflineRun:
     def stop_if_nothing_finite(self, step: int, updates: Mapping[str, float]) -> None:
         """A skipped update is told; several steps in a row without a finite gradient end the run."""
         if updates["actor/num_updates"]:
-            self.skipped_steps = 0
+            self.position = replace(self.position, skipped_steps=0)
             return
-        self.skipped_steps += 1
+        self.position = replace(self.position, skipped_steps=self.position.skipped_steps + 1)
         self.recorder.event("update_skipped", "an update was skipped: its gradient is not finite", step=step)
-        if self.skipped_steps >= MAX_SKIPPED_STEPS:
+        if self.position.skipped_steps >= MAX_SKIPPED_STEPS:
             raise TrainingError(
                 f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
                 fix="lower learning_rate, or look for broken rows in the data of these steps",
@@ -242,7 +245,12 @@ class _OfflineRun:
                 at.step,
                 policy_version=self.updates,
                 validation=at.validation,
-                position={**at.as_json(), "published": published, "updates": self.updates},
+                position={
+                    **at.as_json(),
+                    "published": published,
+                    "updates": self.updates,
+                    "job_id": self.job_id,
+                },
                 published=published,
                 may_fail=not published,
             )

@@ -405,6 +405,7 @@ async def test_the_last_checkpoint_must_be_written(bench):
     with pytest.raises(CheckpointError, match="disk is full"):
         await bench.train()
     assert bench.recorder.statuses[-1] is JobStatus.FAILED
+    assert sum(bench.stop.waits) == 30 * 60
 
 
 STOPS = [

@@ -1,0 +1,63 @@
+"""Host, process id and start time -> whether that very process is still there.
+
+An id alone is not enough: ids are used again. Read by `store.jobs` to find jobs whose trainer is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMark:
+    """A process no other will ever be taken for. `started` is opaque: compared, never computed with."""
+
+    host: str
+    pid: int
+    started: str
+
+
+def this_process() -> ProcessMark:
+    """The mark of the caller's own process."""
+    return _mine(os.getpid())
+
+
+@cache
+def _mine(pid: int) -> ProcessMark:
+    return ProcessMark(host=socket.gethostname(), pid=pid, started=_started(pid) or "unknown")
+
+
+def process_with(pid: int) -> ProcessMark | None:
+    """The mark of a living process of this machine; None if there is none."""
+    started = _started(pid)
+    return None if started is None else ProcessMark(host=socket.gethostname(), pid=pid, started=started)
+
+
+def is_gone(mark: ProcessMark) -> bool:
+    """Whether the process has surely ended; of another machine's process nothing is sure."""
+    if mark.host != socket.gethostname():
+        return False
+    found = _started(mark.pid)
+    return found is None or (mark.started != "unknown" and found != mark.started)
+
+
+def _started(pid: int) -> str | None:
+    """Boot and start time of a process; None if there is none, or only a zombie that its parent left."""
+    if not _BOOT.exists():  # not Linux
+        done = subprocess.run(
+            ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() or None
+    try:
+        # The name in parentheses may hold anything; state is the 3rd field, start time the 22nd.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else f"{_BOOT.read_text().strip()}/{fields[19]}"
