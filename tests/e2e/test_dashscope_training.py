@@ -1,4 +1,4 @@
-"""`AgenticRL().run(...)` of the unmodified packages: a whole training with functions written for DashScope."""
+"""`AgenticRL().run(...)` of the unmodified packages: whole trainings, functions written for DashScope."""
 
 from __future__ import annotations
 

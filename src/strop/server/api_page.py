@@ -37,7 +37,8 @@ def render(document: dict[str, Any]) -> str:
     sections = "".join(f"<h2>{escape(tag)}</h2>{''.join(routes)}" for tag, routes in by_tag.items())
     title = escape(document["info"]["title"])
     return (
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width'>"
         f"<title>{title} API</title><style>{_STYLE}</style><h1>{title} API</h1>"
         f"<p>{escape(document['info'].get('summary', ''))} "
         f"<a href='/openapi.json'>openapi.json</a></p>{sections}</html>"
