@@ -1,4 +1,4 @@
-"""`AgenticRL().run(...)` of the unmodified packages: a whole training, its functions written for DashScope."""
+"""`AgenticRL().run(...)` of the unmodified packages: whole trainings, functions written for DashScope."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Agent(AbstractRolloutProcessor):
         async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
             reply = await client.chat.completions.create(model=resource.model_name, messages=input.messages)
         said = {"role": "assistant", "content": reply.choices[0].message.content}
-        return RolloutOutput(agent_output=AgentOutput(messages=[*input.messages, said]), status=TaskStatus.SUCCESS)
+        output = AgentOutput(messages=[*input.messages, said])
+        return RolloutOutput(agent_output=output, status=TaskStatus.SUCCESS)
 
 
 class ManyA(AbstractRewardProcessor):
@@ -54,10 +55,13 @@ def component(kind, name, classpath, **more):
     return kind(name=name, fcmodel=FunctionComponentModel(classpath=classpath),
                 runtime=FunctionComponentRuntime(concurrency=8, cpu=2, memory_size=4096), **more)
 
+def rows(kind, path):
+    return kind(data_source_type=DataSourceType.FILE_ID, file_name=path)
+
 made = asyncio.run(AgenticRL().run(
     model="tiny",
-    training_datasets=[TrainingDataset(data_source_type=DataSourceType.FILE_ID, file_name="data/train.jsonl")],
-    validation_datasets=[ValidationDataset(data_source_type=DataSourceType.FILE_ID, file_name="data/validation.jsonl")],
+    training_datasets=[rows(TrainingDataset, "data/train.jsonl")],
+    validation_datasets=[rows(ValidationDataset, "data/validation.jsonl")],
     functions=[
         component(RolloutFunctionComponent, "agent", "functions/all.py:Agent", timeout=60),
         component(RewardFunctionComponent, "many_a", "functions.all.ManyA", weight=1.0),
@@ -71,8 +75,8 @@ print(json.dumps([made.status_code, made.message, made.output.job_id if made.out
 
 HYPER = {
     "algorithm": "gspo", "learning_rate": "0.02", "lr_scheduler_type": "constant", "lr_warmup_steps": 0,
-    "batch_size": 4, "n_rollouts": 2, "n_epochs": 1, "max_length": 128, "max_prompt_length": 48, "max_tokens": 6,
-    "eval_steps": 9, "save_strategy": "epoch", "n_gpus_rollout": 8,
+    "batch_size": 4, "n_rollouts": 2, "n_epochs": 1, "max_length": 128, "max_prompt_length": 48,
+    "max_tokens": 6, "eval_steps": 9, "save_strategy": "epoch", "n_gpus_rollout": 8,
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
@@ -48,7 +48,7 @@ class Blobs:
         """
         self.url = url or storage_url()
         try:
-            opened: tuple[Any, str] = url_to_fs(self.url)
+            opened = cast("tuple[Any, str]", url_to_fs(self.url))
         except (ValueError, ImportError) as error:
             raise StoreError(
                 f"the blob store {self.url!r} cannot be opened: {error}",

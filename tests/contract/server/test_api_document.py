@@ -1,6 +1,8 @@
 import json
 from pathlib import Path
 
+import httpx
+
 from strop.cli.api_document import api_document
 
 PAGE = Path(__file__).parents[3] / "docs" / "api" / "openapi.json"
@@ -16,6 +18,15 @@ def test_every_route_says_what_it_does_and_api_routes_ask_for_a_key():
         for method, route in methods.items():
             assert route["summary"], (method, path)
             assert ("security" in route) == path.startswith("/api/"), (method, path)
+
+
+def test_the_page_shows_every_route_and_loads_nothing_from_elsewhere(server):
+    reply = httpx.get(f"{server.url}/docs")
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+    for path in json.loads(PAGE.read_text(encoding="utf-8"))["paths"]:
+        assert f"<code>{path}</code>" in reply.text
+    assert "http://" not in reply.text
+    assert "https://" not in reply.text
 
 
 def test_the_routes_of_the_wire_are_there():

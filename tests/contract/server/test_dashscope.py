@@ -106,7 +106,10 @@ def test_a_job_is_canceled_and_deleted(project):
 @pytest.mark.parametrize(
     ("option", "classpath", "kind", "sent", "expected"),
     [
-        ("--rollout-classpaths", "functions/rollout/rollout.py:RolloutProcessor", "rollout", ROLLOUT_INPUT, "hello"),
+        (
+            "--rollout-classpaths", "functions/rollout/rollout.py:RolloutProcessor", "rollout",
+            ROLLOUT_INPUT, "hello",
+        ),
         (
             "--reward-classpaths", "functions/reward/reward.py:RewardProcessor", "reward",
             {"agent_output": AGENT, "ground_truth": "4"}, '"reward_score": 1.0',
