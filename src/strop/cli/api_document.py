@@ -17,7 +17,9 @@ def api_document() -> str:
     """The OpenAPI document as JSON. Its version is the path's, `v1`, and not the program's."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        settings = Settings(home=home, database_url=f"sqlite:///{home / 'strop.db'}", storage_url=str(home / "blobs"))
+        settings = Settings(
+            home=home, database_url=f"sqlite:///{home / 'strop.db'}", storage_url=str(home / "blobs")
+        )
         app = create_app(settings, PipelineFlow())
         document: dict[str, Any] = app.openapi()
         app.state.services.database.close()

@@ -15,7 +15,7 @@ from typing import Any
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
-from strop.cli.session import new_job, new_job_id, with_dtypes
+from strop.cli.session import Submitted, new_job, new_job_id, with_dtypes
 from strop.cli.text import t
 from strop.errors import DataError, ModelError, Problem
 from strop.gateway.answers import TextTokens
@@ -63,10 +63,12 @@ async def open_offline_session(
     anew: bool = False,
     watchers: Sequence[Recorder],
     say: models.OnProgress,
+    submitted: Submitted | None = None,
 ) -> AsyncIterator[OfflineSession]:
     """Check folder and data, load the model, open the store, and close all of it when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A
+    `submitted` job is in the store already and has its own way with statuses.
 
     Raises:
         ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
@@ -75,10 +77,12 @@ async def open_offline_session(
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
-    job_id = new_job_id()
+    job_id = submitted.job_id if submitted is not None else new_job_id()
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
-        folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
+        folder = claim_folder(
+            held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
+        )
         model, tokenizer = models.load(config.model.name, on_progress=say)
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
@@ -90,14 +94,16 @@ async def open_offline_session(
             resumed=resumed,
             say=say,
             inputs=hash_inputs(config),
+            submitted=submitted is not None,
         )
+        told: Recorder = recorder if submitted is None else submitted.around(recorder)
         try:
             learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
         except asyncio.CancelledError:
-            recorder.status(JobStatus.CANCELED)
+            told.status(JobStatus.CANCELED)
             raise
         except Exception as error:
-            recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
@@ -108,7 +114,7 @@ async def open_offline_session(
             machines=OfflineMachines(
                 learner=learner,
                 checkpoints=Checkpoints(learner),
-                recorder=Broadcast([recorder, *watchers]),
+                recorder=Broadcast([told, *watchers]),
             ),
             store=recorder,
             training=training,

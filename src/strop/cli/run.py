@@ -210,7 +210,7 @@ def train_here(
     from strop.cli.progress import LiveProgress
     from strop.pipeline.stop import StopFlag
 
-    opened, train = _kind_of_run(config)
+    opened, train = kind_of_run(config)
 
     async def work() -> tuple[RunResult, Session | OfflineSession]:
         stop = StopFlag()
@@ -239,7 +239,7 @@ def train_here(
     return asyncio.run(work())
 
 
-def _kind_of_run(config: JobConfig) -> tuple[Any, Any]:
+def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
     """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
     if config.training_type.offline:
         from strop.cli.offline_session import open_offline_session

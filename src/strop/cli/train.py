@@ -68,9 +68,7 @@ train.__doc__ = t("Train a submitted job; the server starts this.", "训练一�
 async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
-    from strop.cli.run import listen_to_interrupts, publish
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train as run_flow
+    from strop.cli.run import kind_of_run, listen_to_interrupts, publish
     from strop.pipeline.stop import StopFlag
     from strop.policy.checkpoint import latest_checkpoint
     from strop.schema.config import JobConfig
@@ -82,10 +80,10 @@ async def _train(database: Database, submission: Submission) -> None:
     stop = StopFlag()
     watching = asyncio.create_task(_watch(database, submission.job_id, stop))
     status = SubmittedStatus(database, submission.job_id)
+    opened, run_flow = kind_of_run(config)
+    more = {} if config.training_type.offline else {"pythons": pythons}
     try:
-        async with open_session(
-            config, out=folder, watchers=[], say=print, submitted=status, pythons=pythons
-        ) as session:
+        async with opened(config, out=folder, watchers=[], say=print, submitted=status, **more) as session:
             listen_to_interrupts(stop.set, Console())
             result = await run_flow(
                 session.config,
