@@ -7,6 +7,8 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,9 +79,10 @@ def run(
     console = Console(stderr=as_json)
     result, session = train_here(config, console, out=out, resume=resume)
     if as_json:
-        print(json.dumps(summary(config, session.job_id, result), indent=2))
+        told = summary(config, session.job_id, result, published_as=session.published_as)
+        print(json.dumps(told, indent=2))
     else:
-        report(console, session.job_id, result)
+        report(console, session.job_id, result, published_as=session.published_as)
     if result.status is JobStatus.CANCELED:
         raise typer.Exit(EXIT_CANCELED)
 
@@ -149,7 +152,7 @@ def train_here(
                     stop=stop,
                     resume_from=resume,
                 )
-            publish(session, result)
+            session = replace(session, published_as=publish(session, result))
             if then is not None and result.status is JobStatus.SUCCEEDED:
                 await then(session, result)
         return result, session
@@ -157,17 +160,40 @@ def train_here(
     return asyncio.run(work())
 
 
-def publish(session: Session, result: RunResult) -> None:
-    """A finished run's last checkpoint becomes a model with a name."""
-    from strop.policy import models
+def publish(session: Session, result: RunResult) -> str | None:
+    """A finished run's last checkpoint becomes a model with a name. Returns the name.
+
+    The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
+    `NAME-v2`, `NAME-v3` ... that is free.
+    """
+    from strop.policy.checkpoint import read_manifest
+    from strop.schema.job import Checkpoint
+    from strop.store.checkpoints import checkpoint_id
+    from strop.store.published import publish_checkpoint
 
     if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
-        return
-    name = session.config.tuned_model_name or session.job_id
-    models.publish(result.checkpoint, name)
-    session.machines.recorder.event(
-        "published", t(f"published as {name}", f"已发布为 {name}"), step=result.steps
+        return None
+    manifest = read_manifest(result.checkpoint)
+    checkpoint = Checkpoint(
+        checkpoint_id=checkpoint_id(session.job_id, manifest.step),
+        job_id=session.job_id,
+        step=manifest.step,
+        folder=result.checkpoint,
+        policy_version=manifest.policy_version,
+        validation=dict(result.validations).get(manifest.step),
+        published=True,
+        created_at=datetime.now(UTC),
     )
+    session.store.flush()  # the hashes of the inputs are read back
+    wanted = session.config.tuned_model_name or session.job_id
+    model = publish_checkpoint(session.database, checkpoint, wanted, next_free=True)
+    session.machines.recorder.event(
+        "published",
+        t(f"published as {model.name}", f"已发布为 {model.name}"),
+        step=result.steps,
+        data={"name": model.name},
+    )
+    return model.name
 
 
 def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
@@ -199,7 +225,9 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
             loop.add_signal_handler(number, interrupted)
 
 
-def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, object]:
+def summary(
+    config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
+) -> dict[str, object]:
     """What a script wants to know of a finished run."""
     hyper = config.hyper_parameters
     return {
@@ -213,12 +241,15 @@ def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, obje
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-        "published_as": (config.tuned_model_name or job_id) if result.status is JobStatus.SUCCEEDED else None,
+        "published_as": published_as,
     }
 
 
-def report(console: Console, job_id: str, result: RunResult) -> None:
+def report(console: Console, job_id: str, result: RunResult, *, published_as: str | None) -> None:
     """Tell a person how it ended and what to do next."""
     console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
     if result.checkpoint is not None:
-        console.print(f"strop chat {result.checkpoint}", highlight=False, soft_wrap=True, markup=False)
+        model = published_as or result.checkpoint
+        console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)
+    if published_as is not None:
+        console.print(f"strop serve {published_as}", highlight=False, soft_wrap=True, markup=False)

@@ -23,6 +23,7 @@ from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.config import describe
 from strop.pipeline.dataset import Dataset, load_dataset
+from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
 from strop.policy import models
@@ -32,9 +33,10 @@ from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
-from strop.store.database import open_database
+from strop.store.database import Database, open_database
 from strop.store.home import home
 from strop.store.jobs import create_job
+from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 
 MAX_SEQUENCES = 256
@@ -43,14 +45,17 @@ MAX_SEQUENCES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A job with everything it needs, ready for `pipeline.loop.train`."""
+    """A job with everything it needs, ready for `pipeline.loop.train`. `published_as` is set when it is through."""
 
     config: JobConfig
     job_id: str
     folder: Path
     machines: Machines
+    database: Database
+    store: StoreRecorder
     training: Dataset
     validation: Dataset | None
+    published_as: str | None = None
 
     @property
     def total_steps(self) -> int:
@@ -115,6 +120,7 @@ async def open_session(
             engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
         )
         training, validation = load_datasets(config, gateway)
+        inputs = hash_inputs(config)
 
         database = open_database()
         stack.callback(database.close)
@@ -148,6 +154,7 @@ async def open_session(
         except Exception as error:
             store.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
+        recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
         if learner.notice is not None:
             recorder.event("note", learner.notice)
         yield Session(
@@ -162,6 +169,8 @@ async def open_session(
                 publisher=EnginePublisher(learner, engine),
                 recorder=Broadcast([store, *watchers]),
             ),
+            database=database,
+            store=recorder,
             training=training,
             validation=validation,
         )

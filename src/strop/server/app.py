@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -11,11 +11,25 @@ from fastapi.security import HTTPBearer
 
 from strop import __version__
 from strop.schema.access import Caller
-from strop.server import files, fine_tunes, functions, health, job_details, triggers, uploads
+from strop.server import (
+    deployments,
+    files,
+    fine_tunes,
+    functions,
+    health,
+    job_details,
+    models,
+    openai_proxy,
+    triggers,
+    uploads,
+)
 from strop.server.edge import Edge
+from strop.server.fleet import Patience, Runs
+from strop.server.fleets import Fleets
 from strop.server.flow import Flow
 from strop.server.instances import open_instances
 from strop.server.layers import LayerBuilder
+from strop.server.replica import Replica, ReplicaSpec
 from strop.server.replies import install_failures
 from strop.server.secret import open_signer
 from strop.server.services import Services
@@ -33,17 +47,29 @@ ROUTERS: Sequence[APIRouter] = (
     functions.router,
     fine_tunes.router,
     job_details.router,
+    models.router,
+    deployments.router,
 )
 """Nouns below `/api/v1`, one module each."""
 
-OPEN_ROUTERS: Sequence[APIRouter] = (health.router, uploads.router, triggers.router)
+OPEN_ROUTERS: Sequence[APIRouter] = (
+    health.router,
+    uploads.router,
+    triggers.router,
+    openai_proxy.router,
+)
 """Paths of their own, which need no API key or check one themselves."""
 
 
 def create_app(
-    settings: Settings, flow: Flow, *, trainer_command: Sequence[str] = TRAINER_COMMAND
+    settings: Settings,
+    flow: Flow,
+    *,
+    trainer_command: Sequence[str] = TRAINER_COMMAND,
+    make_replica: Callable[[ReplicaSpec], Runs] = Replica,
+    patience: Patience | None = None,
 ) -> FastAPI:
-    """Open the store and wire the routes; while it serves, jobs are supervised.
+    """Open the store and wire the routes; while it serves, jobs and deployments are supervised.
 
     Raises:
         StoreError: the database, the blob store or the home cannot be used.
@@ -57,18 +83,22 @@ def create_app(
         layers=LayerBuilder(database, settings.home),
         flow=flow,
         supervisor=Supervisor(settings, database, Trainers(settings, trainer_command)),
+        fleets=Fleets(database, make=make_replica, patience=patience),
     )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         services.layers.take_up()
         supervision = asyncio.create_task(services.supervisor.run()) if settings.supervise else None
+        if settings.supervise:
+            await services.fleets.open()
         try:
             async with open_instances(settings, database, services.blobs, services.layers) as instances:
                 services.running = instances
                 yield
         finally:
             services.running = None
+            await services.fleets.close()
             if supervision is not None:
                 supervision.cancel()
                 await asyncio.gather(supervision, return_exceptions=True)

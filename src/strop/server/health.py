@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from strop import __version__
 from strop.schema.job import JobStatus
+from strop.server.fleet_metrics import fleet_text
 from strop.server.services import ServicesHere
 from strop.store.jobs import count_jobs
 
@@ -27,7 +28,8 @@ def healthz(services: ServicesHere) -> Response:
 def metrics(services: ServicesHere) -> Response:
     with services.database.read() as session:
         jobs = count_jobs(session)
-    return Response(_text(jobs), media_type="text/plain; version=0.0.4")
+    told = _text(jobs) + fleet_text(services.fleets.all())
+    return Response(told, media_type="text/plain; version=0.0.4")
 
 
 def _text(jobs: Counter[JobStatus]) -> str:

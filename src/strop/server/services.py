@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from strop.errors import StropError
 from strop.schema.access import Caller
 from strop.server.edge import caller_in
+from strop.server.fleets import Fleets
 from strop.server.flow import Flow
 from strop.server.instances import Instances
 from strop.server.layers import LayerBuilder
@@ -31,6 +32,7 @@ class Services:
     layers: LayerBuilder
     flow: Flow
     supervisor: Supervisor
+    fleets: Fleets
     running: Instances | None = None
 
     @property
