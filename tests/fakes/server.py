@@ -60,6 +60,12 @@ class Rank(AbstractGroupRewardProcessor):
         return GroupRewardOutput(reward=GroupReward(rewards=rewards))
 """
 
+ROLLOUT_INPUT = {
+    "func_type": "rollout",
+    "messages": [{"role": "user", "content": "hi"}],
+    "model_resource": {"model_name": "m", "base_url": "http://x", "api_key": "very-secret-key"},
+}
+
 ROWS = [
     {"messages": [{"role": "user", "content": f"{n} + {n}?"}], "rollout_extra": {"ground_truth": str(2 * n)}}
     for n in range(16)

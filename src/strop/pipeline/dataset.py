@@ -14,32 +14,37 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
 
 from strop.errors import DataError, Problem, StropError
 from strop.pipeline.rows import read_row
 from strop.schema.sample import Sample
+
+Item = TypeVar("Item", default=Sample)
+"""What a dataset holds: samples to sample answers for, or examples to learn from as they are."""
 
 PromptLength = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], int]
 """Tokens of a rendered prompt; `ports.Capture.prompt_length`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draw:
+class Draw(Generic[Item]):
     """The samples of one step; the next goes on `next_index` rows into the order of `next_epoch`."""
 
     epoch: int
-    samples: tuple[Sample, ...]
+    samples: tuple[Item, ...]
     next_epoch: int
     next_index: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dataset:
+class Dataset(Generic[Item]):
     """All samples of a file, in its order. `notes` are sentences a person should read."""
 
     path: Path
-    samples: tuple[Sample, ...]
+    samples: tuple[Item, ...]
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -57,27 +62,31 @@ class Dataset:
             raise DataError(str(self.path), [Problem(place=str(self.path), message=message, fix=fix)])
         return len(self) // batch_size
 
-    def draws(self, batch_size: int, seed: int, *, epoch: int = 0, index: int = 0) -> Iterator[Draw]:
-        """Batches without end, from a position on. Each epoch has a seeded order of its own.
-
-        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
-        also at an epoch's edge, draws what the uninterrupted one would have.
-        """
+    def draws(self, batch_size: int, seed: int, *, epoch: int = 0, index: int = 0) -> Iterator[Draw[Item]]:
+        """Batches without end, from a position on."""
         self.steps_per_epoch(batch_size)
         while True:
-            order = list(self.samples)
-            random.Random(f"{seed}/{epoch}").shuffle(order)
-            while index + batch_size <= len(order):
-                samples = tuple(order[index : index + batch_size])
-                index += batch_size
-                more = index + batch_size <= len(order)
-                yield Draw(
-                    epoch=epoch,
-                    samples=samples,
-                    next_epoch=epoch if more else epoch + 1,
-                    next_index=index if more else 0,
-                )
-            epoch, index = epoch + 1, 0
+            draw = self.draw(batch_size, batch_size=batch_size, seed=seed, epoch=epoch, index=index)
+            yield draw
+            epoch, index = draw.next_epoch, draw.next_index
+
+    def draw(self, count: int, *, batch_size: int, seed: int, epoch: int, index: int) -> Draw[Item]:
+        """The next `count` rows, at most a batch, from a position on. Each epoch has a seeded order of its own.
+
+        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
+        also at an epoch's edge, draws what the uninterrupted one would have. An epoch is over when fewer rows
+        than a batch are left in it.
+        """
+        order = list(self.samples)
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        end = index + count
+        more = end + batch_size <= len(order)
+        return Draw(
+            epoch=epoch,
+            samples=tuple(order[index:end]),
+            next_epoch=epoch if more else epoch + 1,
+            next_index=end if more else 0,
+        )
 
 
 def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLength) -> Dataset:
@@ -89,7 +98,7 @@ def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLen
     samples: list[Sample] = []
     problems: list[Problem] = []
     unread: dict[str, int] = {}
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         place = f"{path}:{number}"
         sample, found, extra_keys = read_row(line, place, row=number, file_stem=path.stem)
         problems += found
@@ -128,7 +137,7 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     )
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbered lines that are not blank, split at line feeds only: U+2028 may stand inside a JSON string."""
     try:
         with path.open("rb") as file:

@@ -28,19 +28,19 @@ def read_row(
         The sample, or None if the row is bad; its problems; keys that no function will ever see.
     """
     try:
-        value = _parse(line)
+        value = parse_line(line)
     except ValueError as error:
         return None, [Problem(place=place, message=str(error), fix="one JSON object a line")], []
     if not isinstance(value, dict):
-        message = f"expected a JSON object, found {_kind(value)}"
+        message = f"expected a JSON object, found {kind_of(value)}"
         return None, [Problem(place=place, message=message, fix='{"messages": [...]}')], []
     record = cast("Row", value)
     problems = [
-        *_message_problems(record, place),
-        *_tool_problems(record.get("tools"), place),
+        *message_problems(record, place, last=ANSWERABLE),
+        *tool_problems(record.get("tools"), place),
         *_other_problems(record, place),
     ]
-    typos, unread = _strange_keys(record, place)
+    typos, unread = strange_keys(record, place, COLUMNS)
     problems += typos
     if problems:
         return None, problems, []
@@ -57,7 +57,12 @@ def read_row(
     return sample, [], unread
 
 
-def _parse(line: bytes) -> object:
+def parse_line(line: bytes) -> object:
+    """
+    Raises:
+        ValueError: it is not one JSON value, or one that other readers would take for another.
+    """
+
     def constant(name: str) -> object:
         raise ValueError(f"{name} is not JSON")
 
@@ -80,32 +85,34 @@ def _parse(line: bytes) -> object:
         raise ValueError("not usable: nested too deeply") from error
 
 
-def _message_problems(record: Row, place: str) -> list[Problem]:
+def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[Problem]:
+    """What is wrong with `messages`, the last of which must be from one of the roles `last`."""
     if "messages" not in record:
         return [Problem(place=place, message="messages: missing", fix=_EXAMPLE)]
     messages = record["messages"]
     if not isinstance(messages, list):
-        message = f"messages: expected a list, found {_kind(messages)}"
+        message = f"messages: expected a list, found {kind_of(messages)}"
         return [Problem(place=place, message=message, fix=_EXAMPLE)]
     entries = cast("list[object]", messages)
     if not entries:
         return [Problem(place=place, message="messages: empty", fix=_EXAMPLE)]
     problems: list[Problem] = []
     for index, entry in enumerate(entries):
-        problems += _one_message(entry, f"messages[{index}]", place)
-    last = entries[-1]
-    if not problems and isinstance(last, dict) and cast("Row", last)["role"] not in ANSWERABLE:
-        message = (
-            f"messages: the last one is from {cast('Row', last)['role']!r}, so there is nothing to answer"
-        )
-        problems.append(Problem(place=place, message=message, fix="end with a message from user or tool"))
+        problems += one_message(entry, f"messages[{index}]", place)
+    final = entries[-1]
+    if not problems and isinstance(final, dict) and (role := cast("Row", final)["role"]) not in last:
+        lack = "nothing to answer" if last == ANSWERABLE else "no answer to learn from"
+        message = f"messages: the last one is from {role!r}, so there is {lack}"
+        fix = f"end with a message from {' or '.join(last)}"
+        problems.append(Problem(place=place, message=message, fix=fix))
     return problems
 
 
-def _one_message(entry: object, field: str, place: str) -> list[Problem]:
+def one_message(entry: object, field: str, place: str) -> list[Problem]:
+    """What is wrong with one message; `field` is where it stands in the row."""
     if not isinstance(entry, dict):
         return [
-            Problem(place=place, message=f"{field}: expected an object, found {_kind(entry)}", fix=_EXAMPLE)
+            Problem(place=place, message=f"{field}: expected an object, found {kind_of(entry)}", fix=_EXAMPLE)
         ]
     message = cast("Row", entry)
     role = message.get("role")
@@ -120,7 +127,7 @@ def _one_message(entry: object, field: str, place: str) -> list[Problem]:
     if isinstance(content, list):
         return _part_problems(cast("list[object]", content), f"{field}.content", place)
     if not isinstance(content, str):
-        found = f"expected text, found {_kind(content)}" if "content" in message else "missing"
+        found = f"expected text, found {kind_of(content)}" if "content" in message else "missing"
         return [Problem(place=place, message=f"{field}.content: {found}")]
     if not content.strip() and role in ("user", "system", "developer"):
         return [Problem(place=place, message=f"{field}.content: empty", fix="write it or remove the message")]
@@ -139,11 +146,12 @@ def _part_problems(parts: list[object], field: str, place: str) -> list[Problem]
     return []
 
 
-def _tool_problems(tools: object, place: str) -> list[Problem]:
+def tool_problems(tools: object, place: str) -> list[Problem]:
+    """What is wrong with a row's tools."""
     if tools is None:
         return []
     if not isinstance(tools, list):
-        return [Problem(place=place, message=f"tools: expected a list, found {_kind(tools)}")]
+        return [Problem(place=place, message=f"tools: expected a list, found {kind_of(tools)}")]
     problems: list[Problem] = []
     for index, tool in enumerate(cast("list[object]", tools)):
         function = cast("Row", tool).get("function") if isinstance(tool, dict) else None
@@ -159,25 +167,27 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
     problems: list[Problem] = []
     extra = record.get("rollout_extra")
     if extra is not None and not isinstance(extra, dict):
-        message = f"rollout_extra: expected an object, found {_kind(extra)}"
+        message = f"rollout_extra: expected an object, found {kind_of(extra)}"
         problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
     sample_id = record.get("sample_id")
     if isinstance(sample_id, bool) or not isinstance(sample_id, (str, int, type(None))):
-        problems.append(Problem(place=place, message=f"sample_id: expected text, found {_kind(sample_id)}"))
+        problems.append(Problem(place=place, message=f"sample_id: expected text, found {kind_of(sample_id)}"))
     elif sample_id == "" or len(str(sample_id)) > 256:
         problems.append(Problem(place=place, message="sample_id: must have 1 to 256 characters"))
     return problems
 
 
-def _strange_keys(record: Row, place: str) -> tuple[list[Problem], list[str]]:
+def strange_keys(
+    record: Row, place: str, columns: tuple[str, ...]
+) -> tuple[list[Problem], list[str]]:
     """Keys that look like a misspelt column are errors; others are only never read."""
     typos: list[Problem] = []
     unread: list[str] = []
     for key in record:
-        if key in COLUMNS:
+        if key in columns:
             continue
         near = [
-            name for name in difflib.get_close_matches(key, COLUMNS, n=1, cutoff=0.8) if name not in record
+            name for name in difflib.get_close_matches(key, columns, n=1, cutoff=0.8) if name not in record
         ]
         if near:
             message = f"{key}: unknown key"
@@ -187,7 +197,7 @@ def _strange_keys(record: Row, place: str) -> tuple[list[Problem], list[str]]:
     return typos, unread
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     """What JSON calls it."""
     match value:
         case None:

@@ -8,6 +8,24 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+ELSEWHERE = frozenset(
+    {
+        "n_gpus_rollout",
+        "nnodes_rollout",
+        "n_gpus_training",
+        "nnodes_training",
+        "inference_tensor_parallel_size",
+        "inference_gpu_memory_utilization",
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "sequence_parallel_size",
+        "expert_model_parallel_size",
+    }
+)
+"""Hyper-parameters that lay a job out over a cloud's machines; here they choose nothing, and an event says
+so.
+"""
+
 
 class Wanted(StrEnum):
     """What the job's owner wants of its trainer; the trainer looks at it between phases."""
@@ -18,9 +36,9 @@ class Wanted(StrEnum):
 
 
 class Submission(BaseModel):
-    """`request` is the client's JSON; `config` the checked `JobConfig` with the values of `runtime.env`, so it is
-    secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the trainer
-    has to lay out before `config` is true.
+    """`request` is the client's JSON; `config` the checked `JobConfig` with the values of `runtime.env`, so
+    it is secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
+    trainer has to lay out before `config` is true.
 
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
     newest checkpoint's step when the last of them had ended.
