@@ -54,7 +54,13 @@ def add(name: str, source: str) -> None:
     typer.echo(f"{name} -> {source}")
 
 
-@app.command("list", help=t("All names: the table, what was published, smollm2-135m.", "列出所有名称：名称表、已发布模型、smollm2-135m。"))
+@app.command(
+    "list",
+    help=t(
+        "All names: the table, what was published, smollm2-135m.",
+        "列出所有名称：名称表、已发布模型、smollm2-135m。",
+    ),
+)
 def list_(as_json: AsJson = False) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -66,7 +72,9 @@ def list_(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([_shown(model) for model in models], indent=2, ensure_ascii=False))
         return
-    table = Table(t("name", "名称"), t("kind", "类型"), t("stands for", "指向"), t("job", "任务"), t("step", "步"))
+    table = Table(
+        t("name", "名称"), t("kind", "类型"), t("stands for", "指向"), t("job", "任务"), t("step", "步")
+    )
     for model in models:
         lineage = model.lineage
         job, step = (lineage.job_id, str(lineage.step)) if lineage is not None else ("", "")
@@ -175,8 +183,14 @@ def checked_source(source: str) -> str:
     if source.lower() in BUNDLED_NAMES or (re.fullmatch(r"[\w.-]+/[\w.-]+", source) and not folder.is_dir()):
         return source
     raise ModelError(
-        t(f"{source!r} is no model: not a folder with config.json, not a hub id", f"{source!r} 不是模型：既不是含 config.json 的目录，也不是模型库 id"),
-        fix=t("give a folder in Hugging Face layout, or an id such as Qwen/Qwen2.5-0.5B-Instruct", "给出 Hugging Face 格式的目录，或类似 Qwen/Qwen2.5-0.5B-Instruct 的 id"),
+        t(
+            f"{source!r} is no model: not a folder with config.json, not a hub id",
+            f"{source!r} 不是模型：既不是含 config.json 的目录，也不是模型库 id",
+        ),
+        fix=t(
+            "give a folder in Hugging Face layout, or an id such as Qwen/Qwen2.5-0.5B-Instruct",
+            "给出 Hugging Face 格式的目录，或类似 Qwen/Qwen2.5-0.5B-Instruct 的 id",
+        ),
     )
 
 

@@ -169,6 +169,7 @@ def publish(session: Session, result: RunResult) -> str | None:
     from strop.policy.checkpoint import read_manifest
     from strop.schema.job import Checkpoint
     from strop.store.checkpoints import checkpoint_id
+    from strop.store.jobs import name_output
     from strop.store.published import publish_checkpoint
 
     if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
@@ -187,6 +188,9 @@ def publish(session: Session, result: RunResult) -> str | None:
     session.store.flush()  # the hashes of the inputs are read back
     wanted = session.config.tuned_model_name or session.job_id
     model = publish_checkpoint(session.database, checkpoint, wanted, next_free=True)
+    if model.name != wanted:
+        with session.database.write() as writing:
+            name_output(writing, session.job_id, model.name)
     session.machines.recorder.event(
         "published",
         t(f"published as {model.name}", f"已发布为 {model.name}"),

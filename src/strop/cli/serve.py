@@ -39,12 +39,20 @@ def serve(
         ),
     ],
     name: Annotated[
-        str | None, typer.Option(help=t("What clients call it; MODEL if not given.", "客户端使用的模型名；默认为 MODEL。"))
+        str | None,
+        typer.Option(
+            help=t("What clients call it; MODEL if not given.", "客户端使用的模型名；默认为 MODEL。")
+        ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help=t("Address; others than loopback need a key.", "监听地址；非回环地址必须设置密钥。"))
+        str,
+        typer.Option(
+            help=t("Address; others than loopback need a key.", "监听地址；非回环地址必须设置密钥。")
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
+    ] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +75,10 @@ def serve(
         int, typer.Option(min=1, help=t("Answers sampled together.", "同时采样的回答数。"))
     ] = 64,
     max_waiting: Annotated[
-        int, typer.Option(min=0, help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。"))
+        int,
+        typer.Option(
+            min=0, help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。")
+        ),
     ] = 256,
     kv_memory: Annotated[
         float,
@@ -129,14 +140,23 @@ def refuse_open_door(host: str, api_key: str | None) -> None:
                 Problem(
                     place="--host",
                     message=t(f"{host} is reachable from other machines", f"{host} 可被其他机器访问"),
-                    fix=t("set STROP_SERVE_API_KEY, or leave --host out", "设置 STROP_SERVE_API_KEY，或去掉 --host"),
+                    fix=t(
+                        "set STROP_SERVE_API_KEY, or leave --host out",
+                        "设置 STROP_SERVE_API_KEY，或去掉 --host",
+                    ),
                 )
             ],
         )
 
 
 def open_model(
-    source: str, name: str, *, max_length: int | None, max_sequences: int, max_waiting: int, kv_memory_bytes: int
+    source: str,
+    name: str,
+    *,
+    max_length: int | None,
+    max_sequences: int,
+    max_waiting: int,
+    kv_memory_bytes: int,
 ) -> tuple[ServedModel, Engine]:
     """Load `source` into an engine that is not started yet, and make it ready to be asked.
 

@@ -83,9 +83,7 @@ def unknown_attempt(rollout_id: str, attempt_id: str) -> RequestRefused:
 
 def unknown_url(request: Request, served: str, *, status: int) -> RequestRefused:
     """`served` says what there is; `status` is 404, or 405 for another method."""
-    message = (
-        f"{request.method} {request.url.path}: not served here; there are {served} below the base_url"
-    )
+    message = f"{request.method} {request.url.path}: not served here; there are {served} below the base_url"
     return RequestRefused(message, status=status, code="unknown_url")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
+from types import TracebackType
 from typing import Any, Protocol, Self
 
 import orjson
@@ -43,7 +44,9 @@ class OpenCall(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: Any) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
     def interrupt(self, reason: Exception) -> None: ...
 

@@ -26,7 +26,7 @@ def hash_inputs(config: JobConfig) -> dict[str, dict[str, str]]:
 
 
 def code_hash(folder: Path) -> str:
-    """One hash of names and contents of the Python files below `folder`; environments and hidden folders aside."""
+    """One hash of names and contents of the Python files below `folder`, not of environments."""
     whole = hashlib.sha256()
     for path in sorted(_python_files(folder)):
         whole.update(f"{path.relative_to(folder).as_posix()}\0{_sha256(path)}\n".encode())
@@ -38,7 +38,9 @@ def _python_files(folder: Path) -> Iterator[Path]:
         folders[:] = [
             name
             for name in folders
-            if not name.startswith(".") and name not in _SKIPPED and not (Path(place, name) / "pyvenv.cfg").exists()
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and not (Path(place, name) / "pyvenv.cfg").exists()
         ]
         yield from (Path(place, name) for name in files if name.endswith(".py"))
 

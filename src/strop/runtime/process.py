@@ -53,7 +53,11 @@ class WorkerProcess:
         # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
         await self._child.spawn(
             lambda fd: [
-                str(self._spec.python or sys.executable), "-P", "-m", "strop.runtime.worker", str(fd)
+                str(self._spec.python or sys.executable),
+                "-P",
+                "-m",
+                "strop.runtime.worker",
+                str(fd),
             ],
             worker_environment(self._spec, self._job_id),
             self._spec.to_json(self.token),

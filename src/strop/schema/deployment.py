@@ -11,7 +11,7 @@ PROMPT_TOKENS = "x-strop-prompt-tokens"
 """Header of a replica's answer: the length of the prompt, known before the first byte of the answer."""
 
 TELL_USAGE = "x-strop-tell-usage"
-"""Header of a call to a replica: a stream then says its usage in a comment line, whatever the client asked for."""
+"""Header of a call to a replica: a stream then says its usage in a comment line, asked for or not."""
 
 USAGE_COMMENT = b": usage "
 """How that line begins; JSON follows."""
@@ -29,7 +29,12 @@ class DeploymentStatus(StrEnum):
 
 ALLOWED_MOVES: dict[DeploymentStatus, frozenset[DeploymentStatus]] = {
     DeploymentStatus.PENDING: frozenset(
-        {DeploymentStatus.DEPLOYING, DeploymentStatus.RUNNING, DeploymentStatus.FAILED, DeploymentStatus.DELETING}
+        {
+            DeploymentStatus.DEPLOYING,
+            DeploymentStatus.RUNNING,
+            DeploymentStatus.FAILED,
+            DeploymentStatus.DELETING,
+        }
     ),
     DeploymentStatus.DEPLOYING: frozenset(
         {DeploymentStatus.RUNNING, DeploymentStatus.FAILED, DeploymentStatus.DELETING}

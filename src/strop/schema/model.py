@@ -20,7 +20,7 @@ class _Record(BaseModel):
 
 
 class ModelKind(StrEnum):
-    """REGISTERED: a name for a source that lies elsewhere. PUBLISHED: a checkpoint's weights, never changed."""
+    """REGISTERED: a name for a source elsewhere. PUBLISHED: a checkpoint's weights, never changed."""
 
     REGISTERED = "registered"
     PUBLISHED = "published"
@@ -29,9 +29,9 @@ class ModelKind(StrEnum):
 class Lineage(_Record):
     """Where published weights came from.
 
-    `data` and `code` are SHA-256 by file name and by function name as they were when the run started; `config`
-    is the resolved configuration without secrets. `digest` is of the weights and all that is served with them;
-    `files` has the SHA-256 of each.
+    `data` and `code` are SHA-256 by file name and by function name as they were when the run started;
+    `config` is the resolved configuration without secrets. `digest` is of the weights and all that is served
+    with them; `files` has the SHA-256 of each.
     """
 
     job_id: str

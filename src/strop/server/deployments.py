@@ -1,4 +1,4 @@
-"""`/deployments`: make, list, look at, scale, limit, delete; DashScope's contract on this machine's replicas."""
+"""`/deployments`: make, list, scale, limit, delete; DashScope's contract on this machine's replicas."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ Limit = Annotated[int, Field(ge=1, le=10**12)]
 
 
 class Asked(BaseModel):
-    """`plan`, `template_id`, `deploy_spec` and `billing_method` choose cloud hardware and prices; they are taken,
-    and the reply says that they change nothing here."""
+    """`plan`, `template_id`, `deploy_spec` and `billing_method` choose cloud hardware and prices; they are
+    taken, and the reply says that they change nothing here."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
@@ -153,7 +153,9 @@ async def delete(
     return output(request, {"status": "success", "deployed_model": deployed_model})
 
 
-@router.get("/{deployed_model}/stream", summary="Its states as server-sent events, until it runs or has failed")
+@router.get(
+    "/{deployed_model}/stream", summary="Its states as server-sent events, until it runs or has failed"
+)
 async def stream(services: ServicesHere, caller: CallerHere, deployed_model: str) -> Response:
     first = await run_in_threadpool(_get, services, caller, deployed_model)
     return StreamingResponse(_states(services, caller, first), media_type="text/event-stream")

@@ -23,6 +23,8 @@ from strop.server.replies import output
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.events import record_event
 from strop.store.jobs import create_job, delete_job, get_job, move_job, numbered_jobs
+from strop.store.models import usable_model
+from strop.store.published import check_free
 from strop.store.submissions import create_submission, get_submission, submissions_of, want
 
 router = APIRouter(prefix="/fine-tunes", tags=["fine-tunes"])
@@ -160,6 +162,9 @@ def _checked(services: Services, caller: Caller, asked: JobAsked, job_id: str) -
     settings = services.settings
     folder = settings.home / "jobs" / job_id
     with services.database.read() as session:
+        usable_model(session, asked.model, workspace_id=caller.workspace_id)
+        if asked.output_name is not None:
+            check_free(session, asked.output_name)
         planner = Planner(session, services.blobs, settings.home, settings.limits, caller.workspace_id)
         plan = planner.plan(asked, folder=folder, default_output=_output_name(asked.model, job_id))
         lay_out_files(session, services.blobs, plan.files, folder=folder, workspace_id=caller.workspace_id)

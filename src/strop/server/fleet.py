@@ -40,9 +40,9 @@ class Patience:
     """How long a replica is waited for and how often it is started again.
 
     Units:
-        start_s: seconds to load a model. max_failures: ends in a row before it is given up; one that has answered
-        for `steady_s` seconds starts a new row. The wait before a start is `first_wait_s`, doubled each time up
-        to `longest_wait_s`.
+        start_s: seconds to load a model. max_failures: ends in a row before it is given up; one that has
+        answered for `steady_s` seconds starts a new row. The wait before a start is `first_wait_s`, doubled
+        each time up to `longest_wait_s`.
     """
 
     start_s: float = 600.0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from strop.server.fleets import Deployed
+
+Readings = dict[str, tuple[str, Callable[[Deployed], int]]]
+"""Name -> what it says, and how it is read."""
 
 
 def fleet_text(deployed: Mapping[str, Deployed]) -> str:
@@ -12,12 +15,12 @@ def fleet_text(deployed: Mapping[str, Deployed]) -> str:
 
 
 def _lines(deployed: Mapping[str, Deployed]) -> Iterator[str]:
-    gauges = {
+    gauges: Readings = {
         "replicas_wanted": ("Replicas asked for.", lambda one: one.fleet.capacity),
         "replicas_ready": ("Replicas that answer.", lambda one: one.fleet.num_ready),
         "calls_in_flight": ("Calls being answered.", lambda one: one.traffic.in_flight),
     }
-    counters = {
+    counters: Readings = {
         "prompt_tokens_total": ("Prompt tokens.", lambda one: one.traffic.prompt_tokens),
         "completion_tokens_total": ("Sampled tokens.", lambda one: one.traffic.completion_tokens),
     }

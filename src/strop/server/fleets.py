@@ -1,7 +1,7 @@
 """Rows of the store <-> fleets of replicas: every deployment of this server, running as it was asked for.
 
-A server that starts again starts the replicas of every row; what it deletes has gone when its row has. One task
-writes what fleets become, so that the event loop never waits for the database.
+A server that starts again starts the replicas of every row; what it deletes has gone when its row has. One
+task writes what fleets become, so that the event loop never waits for the database.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Fleets:
 
     @property
     def client(self) -> aiohttp.ClientSession:
-        """The connections to replicas. They have no deadline: an answer may take long, and a lost replica closes."""
+        """The connections to replicas, without deadlines: answers may take long, and a lost replica closes."""
         assert self._client is not None, "there are no replicas before `open`"
         return self._client
 
@@ -87,7 +87,10 @@ class Fleets:
         self._recording = asyncio.create_task(self._record())
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
         self._client = aiohttp.ClientSession(
-            connector=connector, timeout=aiohttp.ClientTimeout(total=None), trust_env=False, auto_decompress=False
+            connector=connector,
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=False,
+            auto_decompress=False,
         )
         for deployment in await run_in_threadpool(self._wanted):
             self.add(deployment)

@@ -73,7 +73,9 @@ def delete(request: Request, services: ServicesHere, caller: CallerHere, name: s
         if model is None:
             raise _missing(name)
         if model.kind is not ModelKind.PUBLISHED:
-            raise ForbiddenError(f"the model {name!r} is in the operator's table", fix="strop models remove NAME")
+            raise ForbiddenError(
+                f"the model {name!r} is in the operator's table", fix="strop models remove NAME"
+            )
         served = served_from(session, name)
         if served:
             raise ConflictError(

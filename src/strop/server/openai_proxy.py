@@ -1,8 +1,8 @@
 """OpenAI calls to deployed models -> the least busy replica: `/v1/...` and `/compatible-mode/v1/...`.
 
-The body goes through as it is, a stream byte by byte as it comes. A replica that dies before its answer has begun
-is replaced by another; one that dies in a stream ends it with an error event. A client that leaves is passed on:
-the connection to the replica closes, and the engine's place is free.
+The body goes through as it is, a stream byte by byte as it comes. A replica that dies before its answer has
+begun is replaced by another; one that dies in a stream ends it with an error event. A client that leaves is
+passed on: the connection to the replica closes, and the engine's place is free.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def openai_error(
 
 
 def _error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
-    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    kind = (
+        "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    )
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
@@ -86,7 +88,9 @@ def _model_asked(body: bytes) -> str | Response:
         return openai_error(400, f"the body is not JSON: {error}", code="invalid_json")
     name = cast("Mapping[str, object]", data).get("model") if isinstance(data, dict) else None
     if not isinstance(name, str):
-        return openai_error(400, "model: expected the name of a deployment", code="invalid_model", param="model")
+        return openai_error(
+            400, "model: expected the name of a deployment", code="invalid_model", param="model"
+        )
     return name
 
 
@@ -153,7 +157,9 @@ class Forwarded(Response):
             streams = answer.headers.get("content-type", "").startswith("text/event-stream")
             whole = None if streams else await answer.read()
             passed = [
-                (name.encode(), answer.headers[name].encode()) for name in _PASSED_ON if name in answer.headers
+                (name.encode(), answer.headers[name].encode())
+                for name in _PASSED_ON
+                if name in answer.headers
             ]
             if whole is not None:
                 passed.append((b"content-length", str(len(whole)).encode()))

@@ -1,8 +1,8 @@
 """Calls and tokens of the last minute -> whether one more call may come, or after how many seconds.
 
-Exact sliding windows: a limit of 60 calls a minute lets 60 through at once and the next one when the first is a
-minute old. Tokens are known only when an answer ends, so a call is let through while the minute's sum is below
-the limit. Lives in one event loop.
+Exact sliding windows: a limit of 60 calls a minute lets 60 through at once and the next one when the first is
+a minute old. Tokens are known only when an answer ends, so a call is let through while the minute's sum is
+below the limit. Lives in one event loop.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RateLimits:
         self._calls, self._tokens = Window(clock), Window(clock)
 
     def refusal(self) -> tuple[str, float] | None:
-        """Which limit is reached and the seconds until it is not; None when a call may come, which it counts."""
+        """Which limit is reached, and the seconds until it is not; None lets a call come and counts it."""
         waits = [
             (f"{limit} {unit} a minute", window.wait_s(limit))
             for limit, unit, window in ((self.rpm, "calls", self._calls), (self.tpm, "tokens", self._tokens))

@@ -68,8 +68,8 @@ class Replica:
         """Start the process and wait until it answers.
 
         Raises:
-            EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is left
-            then, nor when this is cancelled.
+            EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is
+            left then, nor when this is cancelled.
         """
         await self._child.spawn(self._command, _environment(self.spec), json.dumps({"api_key": self.key}))
         try:

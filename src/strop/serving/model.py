@@ -86,7 +86,7 @@ class ServedModel:
 
 
 def _params(request: ChatRequest, defaults: SamplingDefaults, room: int) -> SamplingParams:
-    """The request's settings, else the model's; an answer without a limit may fill the `room` that is left."""
+    """The request's settings, else the model's; an answer without a limit may fill the `room`."""
     asked = request.max_completion_tokens or request.max_tokens or room
     temperature, top_p, top_k = request.temperature, request.top_p, request.top_k
     return SamplingParams(

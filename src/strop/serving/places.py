@@ -37,7 +37,7 @@ class Places:
         excess = self.taken + count - self._limit
         if excess > 0:
             raise RequestRefused(
-                f"{self.taken} answers are under way or waiting, as many as this model takes; try again later",
+                f"{self.taken} answers are under way or waiting, as many as can; try again later",
                 status=429,
                 code="queue_full",
                 retry_after_s=min(_LONGEST_WAIT_S, self._mean_s * max(excess / self.num_running, 1.0)),

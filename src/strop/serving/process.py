@@ -74,6 +74,6 @@ async def _ready(
 async def _engine_end(model: ServedModel, stop: Callable[[], None]) -> None:
     """An engine that has failed answers nothing again: better to end, and be started anew, than to refuse."""
     with contextlib.suppress(asyncio.CancelledError):
-        while model.failure() is None:
+        while model.failure() is None:  # noqa: ASYNC110 - the failure happens in a thread
             await asyncio.sleep(_WATCH_S)
         stop()

@@ -54,6 +54,13 @@ def record_checkpoint(session: Session, checkpoint: Checkpoint) -> None:
     session.merge(CheckpointRow(**{**checkpoint.model_dump(), "folder": str(checkpoint.folder)}))
 
 
+def mark_published(session: Session, checkpoint_id: str) -> None:
+    """Note that the checkpoint has become a model; without effect where it has no record yet."""
+    row = session.get(CheckpointRow, checkpoint_id)
+    if row is not None:
+        row.published = True
+
+
 def get_checkpoint(session: Session, checkpoint_id: str) -> Checkpoint:
     """Raises:
     StoreError: no such checkpoint.

@@ -103,7 +103,9 @@ def move_deployment(
     Concurrency:
         One statement checks and moves.
     """
-    sources = [source.value for source, targets in ALLOWED_MOVES.items() if status in targets or source == status]
+    sources = [
+        source.value for source, targets in ALLOWED_MOVES.items() if status in targets or source == status
+    ]
     move = (
         update(DeploymentRow)
         .where(DeploymentRow.deployed_model == deployed_model, DeploymentRow.status.in_(sources))

@@ -136,6 +136,18 @@ def delete_job(session: Session, job_id: str) -> None:
     session.execute(delete(JobRow).where(JobRow.job_id == job_id))
 
 
+def name_output(session: Session, job_id: str, name: str) -> None:
+    """Write under which name the job's model was published, where that is not the one it asked for.
+
+    Raises:
+        MissingError: no such job.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    row.config = {**row.config, "tuned_model_name": name}
+
+
 def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[tuple[JobRow]]:
     query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
     if workspace_id is not None:

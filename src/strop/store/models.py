@@ -112,12 +112,16 @@ def numbered_models(
     session: Session, *, workspace_id: str, kind: ModelKind | None = None, page_no: int, page_size: int
 ) -> tuple[list[NamedModel], int]:
     """Page `page_no` (from 1), newest first, and how many there are."""
-    query = select(ModelRow).where(or_(ModelRow.workspace_id.is_(None), ModelRow.workspace_id == workspace_id))
+    query = select(ModelRow).where(
+        or_(ModelRow.workspace_id.is_(None), ModelRow.workspace_id == workspace_id)
+    )
     if kind is not None:
         query = query.where(ModelRow.kind == kind.value)
     total = session.scalar(select(func.count()).select_from(query.subquery())) or 0
     ordered = query.order_by(ModelRow.created_at.desc(), ModelRow.name)
-    return [row.model() for row in session.scalars(ordered.offset((page_no - 1) * page_size).limit(page_size))], total
+    return [
+        row.model() for row in session.scalars(ordered.offset((page_no - 1) * page_size).limit(page_size))
+    ], total
 
 
 def remove_model(session: Session, name: str) -> NamedModel:

@@ -1,7 +1,7 @@
 """A checkpoint -> a published model: a name whose weights never change, with where they came from.
 
-The files are linked into `STROP_HOME/models/NAME` with `lineage.json` beside them, and appear by one rename; the
-row in the store is made from that. Used by the run that ends, by `strop models publish` and by the API.
+The files are linked into `STROP_HOME/models/NAME` with `lineage.json` beside them, and appear by one rename;
+the row in the store is made from that. Used by the run that ends, by `strop models publish` and by the API.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from strop.errors import CheckpointError, ConflictError, ModelError
 from strop.schema.config import MODEL_NAME
 from strop.schema.job import Checkpoint
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, Lineage, ModelKind, NamedModel
+from strop.store.checkpoints import mark_published
 from strop.store.database import Database
 from strop.store.events import list_events
 from strop.store.home import home
@@ -34,7 +37,7 @@ LINEAGE = "lineage.json"
 INPUTS_EVENT = "inputs"
 """Kind of the event in which a run says the hashes of its data and code: `{"data": {}, "code": {}}`."""
 
-_MANIFEST = "manifest.json"
+_MANIFEST, _TRAINER = "manifest.json", "trainer/"
 _NAME = re.compile(MODEL_NAME)
 
 
@@ -59,6 +62,17 @@ def check_name(name: str) -> None:
         )
         error.http_status = 400
         raise error
+
+
+def check_free(session: Session, name: str) -> None:
+    """Refuse the name that a job wants for its model before any work is spent.
+
+    Raises:
+        ModelError: 400 for what cannot name a model. ConflictError: the name is taken.
+    """
+    check_name(name)
+    if find_model(session, name) is not None:
+        raise taken(name)
 
 
 def choose_checkpoint(checkpoints: Sequence[Checkpoint], which: str) -> Checkpoint:
@@ -89,8 +103,8 @@ def publish_checkpoint(
 ) -> NamedModel:
     """Make the checkpoint's model `name`; the optimizer stays behind.
 
-    A name never changes what it stands for. Publishing the same weights again gives the model that is there; for
-    others a taken name is refused, or with `next_free` becomes `NAME-v2`, `NAME-v3` ...
+    A name never changes what it stands for. Publishing the same weights again gives the model that is there;
+    for others a taken name is refused, or with `next_free` becomes `NAME-v2`, `NAME-v3` ...
 
     Raises:
         ModelError: not a name, or the checkpoint's folder has gone. ConflictError: the name is taken.
@@ -137,7 +151,9 @@ def _publish(database: Database, checkpoint: Checkpoint, name: str, lineage: Lin
         target = models_folder() / name
         if not target.exists():
             _link_all(checkpoint.folder, target, lineage)
-        elif not _same(_lineage_in(target), lineage):  # else: linked by one that died before the row was written
+        elif not _same(
+            _lineage_in(target), lineage
+        ):  # else: linked by one that died before the row was written
             raise taken(name)
         model = NamedModel(
             name=name,
@@ -149,6 +165,7 @@ def _publish(database: Database, checkpoint: Checkpoint, name: str, lineage: Lin
         )
         with database.write() as session:
             record_model(session, model)
+            mark_published(session, checkpoint.checkpoint_id)
     return model
 
 
@@ -160,7 +177,9 @@ def _lineage(database: Database, checkpoint: Checkpoint) -> Lineage:
     files = _files(checkpoint.folder)
     manifest = _manifest(checkpoint.folder)
     known: dict[str, Any] = manifest.get("files", {})
-    hashes = {name: str(known[name]["sha256"]) if name in known else _sha256(path) for name, path in files.items()}
+    hashes = {
+        name: str(known[name]["sha256"]) if name in known else _sha256(path) for name, path in files.items()
+    }
     with database.read() as session:
         job = get_job(session, checkpoint.job_id)
         told = list_events(session, checkpoint.job_id, kind=INPUTS_EVENT).items
@@ -181,13 +200,20 @@ def _lineage(database: Database, checkpoint: Checkpoint) -> Lineage:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """What is served: the files beside the manifest, which speaks of the optimizer too."""
+    """What belongs to the model, by name: all but the manifest and what only a resumed run needs."""
     if not (folder / "config.json").is_file():
         raise ModelError(
             f"the checkpoint's folder {str(folder)!r} is not there or holds no model",
             fix="publish a checkpoint that is still on disk",
         )
-    return {path.name: path for path in sorted(folder.iterdir()) if path.is_file() and path.name != _MANIFEST}
+    files = {
+        path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+    return {
+        name: path
+        for name, path in files.items()
+        if name != _MANIFEST and not name.startswith((_TRAINER, "."))
+    }
 
 
 def _link_all(folder: Path, target: Path, lineage: Lineage) -> None:
@@ -195,6 +221,7 @@ def _link_all(folder: Path, target: Path, lineage: Lineage) -> None:
     try:
         (work / "new").mkdir()
         for name, path in _files(folder).items():
+            (work / "new" / name).parent.mkdir(parents=True, exist_ok=True)
             _link(path, work / "new" / name)
         text = json.dumps(lineage.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
         (work / "new" / LINEAGE).write_text(text, encoding="utf-8")
@@ -242,7 +269,7 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _lock(name: str) -> Iterator[None]:
+def _lock(name: str) -> Generator[None]:
     with (models_folder() / f".{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # released with the file, also when the process dies
         yield

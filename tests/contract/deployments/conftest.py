@@ -71,7 +71,9 @@ class Plane:
         self.clients.append(made)
         return made
 
-    async def call(self, method: str, path: str, body: Any = None, *, key: str | None = None) -> httpx.Response:
+    async def call(
+        self, method: str, path: str, body: Any = None, *, key: str | None = None
+    ) -> httpx.Response:
         headers = {"authorization": f"Bearer {key or self.key}"}
         async with httpx.AsyncClient(timeout=20) as client:
             return await client.request(method, f"{self.url}{path}", json=body, headers=headers)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import httpx
 import pytest
 
 from fakes.sampler import until
+from strop.schema.model import Lineage, ModelKind, NamedModel
+from strop.store.models import record_model
 
 from .conftest import Plane
 
 
 async def test_a_deployment_is_pending_then_deploying_and_runs_when_a_replica_answers(plane: Plane) -> None:
     plane.barracks.may_start.clear()
-    made = await plane.output("POST", "/deployments", {"model_name": "tiny", "capacity": 2, "suffix": "a", "plan": "mu"})
+    made = await plane.output(
+        "POST", "/deployments", {"model_name": "tiny", "capacity": 2, "suffix": "a", "plan": "mu"}
+    )
     assert made["deployed_model"] == "tiny-a"
     assert made["status"] == "PENDING"
     assert (made["capacity"], made["ready_capacity"], made["base_capacity"]) == (2, 0, 1)
@@ -29,7 +34,9 @@ async def test_a_deployment_is_pending_then_deploying_and_runs_when_a_replica_an
 
 
 async def test_without_a_suffix_names_differ_and_with_a_taken_one_it_is_409(plane: Plane) -> None:
-    names = {(await plane.output("POST", "/deployments", {"model_name": "tiny"}))["deployed_model"] for _ in "ab"}
+    names = {
+        (await plane.output("POST", "/deployments", {"model_name": "tiny"}))["deployed_model"] for _ in "ab"
+    }
     assert len(names) == 2
     await plane.deploy(suffix="x")
     refused = await plane.call("POST", "/api/v1/deployments", {"model_name": "tiny", "suffix": "x"})
@@ -73,7 +80,13 @@ async def test_lists_are_pages_of_the_own_workspace_newest_first(plane: Plane) -
     assert (listed["page_no"], listed["page_size"], listed["total"]) == (1, 2, 3)
     other = await plane.call("GET", "/api/v1/deployments", key=plane.other_key)
     assert other.json()["output"]["deployments"] == []
-    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/stream"), ("PUT", "/scale"), ("PUT", "/update")):
+    for method, path in (
+        ("GET", ""),
+        ("DELETE", ""),
+        ("GET", "/stream"),
+        ("PUT", "/scale"),
+        ("PUT", "/update"),
+    ):
         body = {"capacity": 1} if path == "/scale" else {} if path == "/update" else None
         hidden = await plane.call(method, f"/api/v1/deployments/tiny-a{path}", body, key=plane.other_key)
         assert (hidden.status_code, hidden.json()["code"]) == (404, "NotFound")
@@ -95,7 +108,7 @@ async def test_a_deleted_deployment_ends_its_replicas_and_is_gone(plane: Plane) 
     assert (await plane.output("DELETE", f"/deployments/{name}"))["status"] == "success"
     await until(lambda: plane.barracks.alive == [])
     assert all(one.stopped for one in plane.barracks.started)
-    while (await plane.call("GET", f"/api/v1/deployments/{name}")).status_code != 404:
+    while (await plane.call("GET", f"/api/v1/deployments/{name}")).status_code != 404:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert (await plane.call("DELETE", f"/api/v1/deployments/{name}")).status_code == 404
 
@@ -104,7 +117,9 @@ async def test_one_that_cannot_start_has_failed_and_says_why_and_scaling_tries_a
     plane.barracks.refusals = ["the model in '/models/tiny' cannot be loaded"] * 3
     made = await plane.output("POST", "/deployments", {"model_name": "tiny", "suffix": "a"})
     failed = await plane.until_status(made["deployed_model"], "FAILED")
-    assert failed["error_message"] == "a replica could not start: the model in '/models/tiny' cannot be loaded"
+    assert (
+        failed["error_message"] == "a replica could not start: the model in '/models/tiny' cannot be loaded"
+    )
     await plane.output("PUT", "/deployments/tiny-a/scale", {"capacity": 1})
     assert "error_message" not in await plane.until_status("tiny-a", "RUNNING")
 
@@ -124,7 +139,9 @@ async def test_the_stream_tells_its_states_until_it_runs(plane: Plane) -> None:
     states: list[str] = []
     headers = {"authorization": f"Bearer {plane.key}"}
     async with httpx.AsyncClient(timeout=20) as client:
-        async with client.stream("GET", f"{plane.url}/api/v1/deployments/tiny-a/stream", headers=headers) as told:
+        async with client.stream(
+            "GET", f"{plane.url}/api/v1/deployments/tiny-a/stream", headers=headers
+        ) as told:
             assert told.headers["content-type"].startswith("text/event-stream")
             async for line in told.aiter_lines():
                 if line:
@@ -144,3 +161,30 @@ async def test_models_lists_what_may_be_deployed(plane: Plane) -> None:
     assert (await plane.output("GET", "/models/tiny"))["model_source"] == "base"
     assert (await plane.call("GET", "/api/v1/models/other")).status_code == 404
     assert (await plane.call("DELETE", "/api/v1/models/tiny")).status_code == 403
+
+
+async def test_a_published_model_is_not_removed_while_it_is_deployed(plane: Plane) -> None:
+    lineage = Lineage(
+        job_id="job-1", step=3, checkpoint_id="job-1-step-3", policy_version=3, base_model="tiny", digest="d"
+    )
+    model = NamedModel(
+        name="mine",
+        kind=ModelKind.PUBLISHED,
+        source="/models/mine",
+        workspace_id="default",
+        lineage=lineage,
+        created_at=datetime.now(UTC),
+    )
+    with plane.database.write() as session:
+        record_model(session, model)
+    hidden = await plane.call("POST", "/api/v1/deployments", {"model_name": "mine"}, key=plane.other_key)
+    assert hidden.status_code == 400
+    name = await plane.deploy(model_name="mine")
+    assert (await plane.output("GET", f"/deployments/{name}"))["base_model"] == "tiny"
+    refused = await plane.call("DELETE", "/api/v1/models/mine")
+    assert (refused.status_code, refused.json()["code"]) == (409, "Conflict")
+    assert f"deployed as {name}" in refused.json()["message"]
+    await plane.output("DELETE", f"/deployments/{name}")
+    while (await plane.call("DELETE", "/api/v1/models/mine")).status_code != 200:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert (await plane.call("GET", "/api/v1/models/mine")).status_code == 404

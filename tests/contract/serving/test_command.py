@@ -42,7 +42,10 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def test_it_answers_with_its_key_and_ends_in_order(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "tiny")
-    with serving(str(folder), "--name", "mine", "--max-length", "100", "--max-sequences", "4") as (process, url):
+    with serving(str(folder), "--name", "mine", "--max-length", "100", "--max-sequences", "4") as (
+        process,
+        url,
+    ):
         with openai.OpenAI(base_url=url, api_key="right") as client:
             stream = client.chat.completions.create(
                 model="mine", messages=[{"role": "user", "content": "hello"}], max_tokens=40, stream=True

@@ -72,7 +72,10 @@ def test_the_status_moves_only_along_the_table_and_not_out_of_deleting(database)
         assert (moved.status, moved.error) == (DeploymentStatus.FAILED, "no memory")
         assert move_deployment(session, "tiny-1", DeploymentStatus.RUNNING).error is None
         move_deployment(session, "tiny-1", DeploymentStatus.DELETING)
-    with pytest.raises(ConflictError, match="is DELETING and cannot become RUNNING"), database.write() as session:
+    with (
+        pytest.raises(ConflictError, match="is DELETING and cannot become RUNNING"),
+        database.write() as session,
+    ):
         move_deployment(session, "tiny-1", DeploymentStatus.RUNNING)
     with pytest.raises(ConflictError, match="being deleted"), database.write() as session:
         change_deployment(session, "tiny-1", workspace_id="default", modifier="bob", capacity=3)

@@ -9,11 +9,13 @@ import pytest
 from strop.errors import CheckpointError, ConflictError, ModelError
 from strop.schema.job import Checkpoint, Event
 from strop.schema.model import ModelKind
+from strop.store.checkpoints import list_checkpoints, record_checkpoint
 from strop.store.events import record_event
 from strop.store.home import home
 from strop.store.models import (
     find_model,
     list_models,
+    models_of_job,
     numbered_models,
     register_model,
     remove_model,
@@ -21,6 +23,7 @@ from strop.store.models import (
 )
 from strop.store.published import (
     INPUTS_EVENT,
+    check_free,
     check_name,
     choose_checkpoint,
     models_folder,
@@ -37,8 +40,10 @@ def checkpoint(job, tmp_path):
 
 def checkpoint_of(job_id: str, step: int, root: Path, *, validation: float | None = None) -> Checkpoint:
     folder = root / f"step-{step}"
-    (folder / "trainer").mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "manifest.json", "trainer/optimizer.safetensors"):
+    for part in ("trainer", "adapter"):
+        (folder / part).mkdir(parents=True)
+    served = ("config.json", "model.safetensors", "adapter/adapter_config.json")
+    for name in (*served, "manifest.json", "trainer/optimizer.safetensors"):
         (folder / name).write_text(f"{name} {step}" if name != "manifest.json" else "{}")
     return Checkpoint(
         checkpoint_id=f"{job_id}-step-{step}",
@@ -67,7 +72,10 @@ def test_a_name_stands_for_its_source_and_is_not_given_twice(database):
 def test_a_name_that_is_not_there_is_400_and_lists_what_is(database):
     with database.write() as session:
         register_model(session, "qwen3.5-9b", "/models/Qwen3.5-9B")
-    with pytest.raises(ModelError, match=r"there are: qwen3\.5-9b, smollm2-135m") as caught, database.read() as session:
+    with (
+        pytest.raises(ModelError, match=r"there are: qwen3\.5-9b, smollm2-135m") as caught,
+        database.read() as session,
+    ):
         usable_model(session, "qwen3-8b", workspace_id="default")
     assert caught.value.http_status == 400
     assert "strop models add qwen3-8b" in str(caught.value)
@@ -75,24 +83,31 @@ def test_a_name_that_is_not_there_is_400_and_lists_what_is(database):
         assert usable_model(session, "SmolLM2-135M", workspace_id="default").source == "smollm2-135m"
 
 
-def test_publishing_keeps_the_served_files_and_the_lineage_and_leaves_the_optimizer(database, job, checkpoint):
+def test_publishing_keeps_the_served_files_and_the_lineage_and_leaves_the_optimizer(
+    database, job, checkpoint
+):
     inputs = {"data": {"train.jsonl": "a1"}, "code": {"reward": "b2"}}
     with database.write() as session:
         record_event(
             session,
-            Event(job_id=job.job_id, kind=INPUTS_EVENT, message="", data=inputs, created_at=datetime.now(UTC)),
+            Event(
+                job_id=job.job_id, kind=INPUTS_EVENT, message="", data=inputs, created_at=datetime.now(UTC)
+            ),
         )
     model = publish_checkpoint(database, checkpoint, "calculator")
     folder = published_folder("calculator")
     assert folder == home() / "models" / "calculator"
     assert model.source == str(folder)
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", "lineage.json"}
-    assert (folder / "model.safetensors").stat().st_ino == (checkpoint.folder / "model.safetensors").stat().st_ino
+    kept = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+    assert kept == {"config.json", "model.safetensors", "adapter/adapter_config.json", "lineage.json"}
+    assert (folder / "model.safetensors").stat().st_ino == (
+        checkpoint.folder / "model.safetensors"
+    ).stat().st_ino
     lineage = model.lineage
     assert lineage is not None
     assert (lineage.job_id, lineage.step, lineage.base_model) == (job.job_id, 3, "smollm2-135m")
     assert (lineage.data, lineage.code, lineage.config) == (inputs["data"], inputs["code"], job.config)
-    assert set(lineage.files) == {"config.json", "model.safetensors"}
+    assert set(lineage.files) == kept - {"lineage.json"}
     assert json.loads((folder / "lineage.json").read_text()) == lineage.model_dump(mode="json")
     with database.read() as session:
         assert find_model(session, "calculator") == model
@@ -130,9 +145,32 @@ def test_removing_takes_row_and_files_and_the_name_is_free(database, job, checkp
         remove_published("calculator")
     assert published_folder("calculator") is None
     assert (checkpoint.folder / "config.json").is_file()
-    assert publish_checkpoint(database, checkpoint_of(job.job_id, 5, tmp_path), "calculator").lineage.step == 5
+    assert (
+        publish_checkpoint(database, checkpoint_of(job.job_id, 5, tmp_path), "calculator").lineage.step == 5
+    )
     with pytest.raises(ModelError, match="no model 'calculator-v9'"), database.write() as session:
         remove_model(session, "calculator-v9")
+
+
+def test_what_is_published_is_marked_at_its_checkpoint_and_found_by_its_job(database, job, checkpoint):
+    with database.write() as session:
+        record_checkpoint(session, checkpoint)
+    model = publish_checkpoint(database, checkpoint, "calculator")
+    with database.read() as session:
+        assert [one.published for one in list_checkpoints(session, job.job_id)] == [True]
+        assert models_of_job(session, job.job_id) == [model]
+        assert models_of_job(session, "other") == []
+
+
+def test_a_name_for_a_job_is_refused_before_work_when_it_is_taken_or_none(database):
+    with database.write() as session:
+        register_model(session, "calculator", "/models/calculator")
+    with database.read() as session:
+        check_free(session, "calculator-2")
+        with pytest.raises(ConflictError, match="'calculator' is taken"):
+            check_free(session, "calculator")
+        with pytest.raises(ModelError, match="cannot be called"):
+            check_free(session, "a/b")
 
 
 def test_a_checkpoint_whose_folder_has_gone_is_told(database, job, checkpoint):

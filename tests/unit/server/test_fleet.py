@@ -29,7 +29,9 @@ async def fleet(barracks: Barracks) -> AsyncIterator[Fleet]:
     assert barracks.alive == []
 
 
-async def test_it_is_deploying_until_a_replica_answers_and_then_runs(fleet: Fleet, barracks: Barracks) -> None:
+async def test_it_is_deploying_until_a_replica_answers_and_then_runs(
+    fleet: Fleet, barracks: Barracks
+) -> None:
     barracks.may_start.clear()
     fleet.resize(2)
     assert fleet.status is DeploymentStatus.DEPLOYING
