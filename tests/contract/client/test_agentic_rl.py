@@ -104,11 +104,15 @@ async def test_the_scripts_of_the_source_documents_run_with_our_names(server, pr
         lazy_load=False,
     )
     assert [len(one) for one in ids] == [1, 1, 0, 1, 1, 0]
-    said = await AgenticRL.test_functions(instance_id=ids[3][0], type=FunctionType.ROLLOUT, input_data=ROLLOUT_INPUT)
+    said = await AgenticRL.test_functions(
+        instance_id=ids[3][0], type=FunctionType.ROLLOUT, input_data=ROLLOUT_INPUT
+    )
     assert said.agent_output.messages[-1]["content"] == "4"
     assert "rollout of hi" in AgenticRL.query_all_function_instance_logs(ids[3][0])
     agent = {"messages": said.agent_output.messages}
-    scored = await AgenticRL.test_functions(ids[1][0], input_data={"agent_output": agent, "ground_truth": "4"})
+    scored = await AgenticRL.test_functions(
+        ids[1][0], input_data={"agent_output": agent, "ground_truth": "4"}
+    )
     assert scored.reward.reward_score == 1.0
     for instance in (ids[3][0], ids[4][0]):
         AgenticRL.delete_function_instance(instance)
@@ -134,7 +138,10 @@ async def test_the_scripts_of_the_source_documents_run_with_our_names(server, pr
     AgenticRL.cancel(result.job_id)
     assert AgenticRL.wait(result.job_id, timeout_s=30).status is JobStatus.CANCELED
     printed(server, result.job_id, 2500)
-    assert [line[-8:] for line in AgenticRL.logs(job_id=result.job_id, offset=2, lines=2)] == ["line 002", "line 003"]
+    assert [line[-8:] for line in AgenticRL.logs(job_id=result.job_id, offset=2, lines=2)] == [
+        "line 002",
+        "line 003",
+    ]
     assert len(AgenticRL.logs(result.job_id, lines=5000)) == 2500
 
 
@@ -188,7 +195,7 @@ def test_the_key_stands_in_no_text(server, rl):
 
 BAD = {
     "model: smollm2-135m": ("modell: smollm2-135m", "modell: unknown"),
-    "type: validation": ("type: validaton", "datasets.1.type"),
+    "type: validation": ("type: validaton", "datasets[1].type"),
     "cpu: 2": ("cpus: 2", "did you mean 'cpu'"),
     "weight: 0.8": ("weight: -1", "functions[1].weight"),
     "name: score": ("name: agent", "the name 'agent' stands twice"),
@@ -200,14 +207,13 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("right", BAD)
-async def test_what_is_wrong_is_told_before_anything_is_sent(server, rl, project, right):
-    wrong, words = BAD[right]
+async def test_what_is_wrong_is_told_before_anything_is_sent(server, rl, project):
     text = (project / "job.yaml").read_text()
-    assert right in text
-    (project / "job.yaml").write_text(text.replace(right, wrong, 1))
-    with pytest.raises(ConfigError, match=re.escape(words.replace("datasets.1.type", "datasets[1].type"))):
-        await rl.init(project / "job.yaml").run()
+    for right, (wrong, words) in BAD.items():
+        assert right in text
+        (project / "job.yaml").write_text(text.replace(right, wrong, 1))
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            await rl.init(project / "job.yaml").run()
     assert server.get("/functions")["total"] == 0
     assert server.http.get("/files").json()["data"]["total"] == 0
 

@@ -88,6 +88,8 @@ class Supervisor:
                     self._after_death(job, submission)
         waiting = [job for job, _ in jobs if job.status in (JobStatus.PENDING, JobStatus.QUEUING)]
         for job in waiting:
+            if self._trainers.lives(job):
+                continue  # it was told to go on while its trainer is still leaving
             if num_working < self._settings.max_running_jobs:
                 num_working += self._start(job)
             elif job.status is JobStatus.PENDING:
