@@ -12,8 +12,8 @@ from strop.client.bundle import EXCLUDED, pack, why_left_out
 from strop.errors import ConfigError
 
 CONTRACT = (
-    ".git .gitignore .DS_Store .vscode .Python .env .venv .idea __pycache__ *.swp *.egg *.egg-info *.pyc *.md *.log "
-    "*.tmp *.bak build develop-eggs .eggs test tests tmp temp data"
+    ".git .gitignore .DS_Store .vscode .Python .env .venv .idea __pycache__ *.swp *.egg *.egg-info *.pyc "
+    "*.md *.log *.tmp *.bak build develop-eggs .eggs test tests tmp temp data"
 )
 
 
