@@ -59,6 +59,12 @@ class LiveProgress:
     ) -> None:
         self._bars.stop()
 
+    def plan(self, total_steps: int) -> None:
+        """Tell of how many steps the run is, once that is known."""
+        self.total_steps = total_steps
+        if self._steps is not None:
+            self._bars.update(self._steps, total=total_steps)
+
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
         self._console.print(text, style="dim", highlight=False, markup=False)

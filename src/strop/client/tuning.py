@@ -23,7 +23,8 @@ from pydantic import (
 )
 
 from strop.errors import ConfigError, Problem
-from strop.pipeline.job_file import JobFile, dotted, read_job_file
+from strop.pipeline.job_file import JobFile, dotted, read_job_file, read_scalar
+from strop.pipeline.job_words import path_of
 from strop.schema.config import MODEL_NAME
 from strop.schema.function import FunctionType
 
@@ -230,8 +231,12 @@ def contradictions(tuning: Tuning) -> list[str]:
     return found
 
 
-def read_tuning(path: Path, changes: Mapping[str, Any]) -> tuple[Tuning, Path]:
-    """A YAML file, with top-level keys replaced.
+def read_tuning(
+    path: Path, changes: Mapping[str, Any], *, settings: Mapping[str, Any] | None = None
+) -> tuple[Tuning, Path]:
+    """A YAML file, with top-level keys replaced by `changes`, and keys at any depth by `settings`.
+
+    A name in `settings` is dotted, or bare where one section alone has it; text is read as YAML reads a value.
 
     Returns:
         What it says, and the folder that its relative paths start from.
@@ -240,6 +245,8 @@ def read_tuning(path: Path, changes: Mapping[str, Any]) -> tuple[Tuning, Path]:
     """
     file = read_job_file(path)
     data = {key: value for key, value in file.data.items() if key not in _also(changes)} | dict(changes)
+    for name, value in (settings or {}).items():
+        _set(data, name, read_scalar(value) if isinstance(value, str) else value)
     tuning = checked(Tuning, data, file=file, subject=str(path))
     return tuning, path.resolve().parent / tuning.workspace_dir
 
@@ -260,6 +267,24 @@ def checked(model: type[Model], data: object, *, subject: str, file: JobFile | N
     if problems:
         raise ConfigError(subject, problems)
     return made
+
+
+def _set(data: dict[str, Any], name: str, value: object) -> None:
+    """
+    Raises:
+        ConfigError: the name leads to nothing that can be set.
+    """
+    parts: list[str | int] = [int(one) if one.isdigit() else one for one in name.split(".")]
+    path = path_of(name) or tuple(parts)
+    at: Any = data
+    for key in path[:-1]:
+        if isinstance(at, dict):
+            at = cast("dict[str | int, Any]", at).setdefault(key, {})
+        else:
+            at = at[key] if isinstance(at, list) and isinstance(key, int) and key < len(at) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if not isinstance(at, dict):
+        raise ConfigError("--set", [Problem(place=name, message="names no key", fix="e.g. max_steps=5")])
+    at[path[-1]] = value
 
 
 def _also(changes: Mapping[str, Any]) -> set[str]:
