@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,6 +28,10 @@ from strop.cli.text import t
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 
+if TYPE_CHECKING:
+    from strop.client import Client
+    from strop.schema.shown import JobInfo, TrajectoryInfo
+
 app = typer.Typer(no_args_is_help=True, help=t("Training jobs of a server.", "服务上的训练任务。"))
 
 _FOLLOW_S = 1.0
@@ -45,7 +49,9 @@ def submit(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help=t("Override a key of the file. Repeatable.", "覆盖文件中的键；可多次使用。")
+            "--set",
+            metavar="KEY=VALUE",
+            help=t("Override a key of the file. Repeatable.", "覆盖文件中的键；可多次使用。"),
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help=t("Follow it to its end.", "跟踪到结束。"))] = False,
@@ -91,9 +97,7 @@ def list_(
 
 @app.command(
     "get",
-    help=t(
-        "Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"
-    ),
+    help=t("Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"),
 )
 def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
@@ -120,7 +124,7 @@ def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False)
     raise typer.Exit(EXIT_STATUS[ended.status])
 
 
-def _followed(client, job_id, console):  # noqa: ANN001, ANN202
+def _followed(client: Client, job_id: str, console: Console) -> JobInfo:
     from strop.cli.follow import follow, tell_end
 
     try:
@@ -135,9 +139,12 @@ def _followed(client, job_id, console):  # noqa: ANN001, ANN202
 @app.command("logs", help=t("Print what a job's processes wrote.", "打印任务进程的输出。"))
 def logs(
     job: JobArgument,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help=t("The last so many.", "最后多少行。"))] = 100,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help=t("The last so many.", "最后多少行。"))
+    ] = 100,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help=t("Go on until the job has ended.", "持续输出直到任务结束。"))
+        bool,
+        typer.Option("--follow", "-f", help=t("Go on until the job has ended.", "持续输出直到任务结束。")),
     ] = False,
     server: ServerOption = None,
 ) -> None:
@@ -163,7 +170,10 @@ def logs(
 )
 def metrics(
     job: JobArgument,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean"))] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean")),
+    ] = None,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -190,10 +200,15 @@ def metrics(
         raise typer.Exit(1)
 
 
-@app.command("trajectories", help=t("List rollouts, or show one with its turns.", "列出 rollout，或显示其中一个及其各轮对话。"))
+@app.command(
+    "trajectories",
+    help=t("List rollouts, or show one with its turns.", "列出 rollout，或显示其中一个及其各轮对话。"),
+)
 def trajectories(
     job: JobArgument,
-    rollout: Annotated[str | None, typer.Argument(metavar="[ROLLOUT]", help=t("Show this one.", "只显示这一个。"))] = None,
+    rollout: Annotated[
+        str | None, typer.Argument(metavar="[ROLLOUT]", help=t("Show this one.", "只显示这一个。"))
+    ] = None,
     step: Annotated[int | None, typer.Option(min=0, help=t("Of this step.", "只看这一步。"))] = None,
     split: Annotated[str | None, typer.Option(help="train, validation")] = None,
     status: Annotated[TaskStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
@@ -224,15 +239,17 @@ def trajectories(
     show_list(found, columns, as_json=as_json)
 
 
-def _show_trajectory(one) -> None:  # noqa: ANN001
+def _show_trajectory(one: TrajectoryInfo) -> None:
     console = Console()
     head = f"{one.rollout_id}   {one.status}   {t('reward', '奖励')} {cell(one.reward)}   {one.num_turns} / {one.num_sampled_tokens} tok"
     console.print(head, highlight=False, markup=False)
     for message in one.messages:
-        console.print(f"  {message.get('role', '?'):<10} {message.get('content')}", highlight=False, markup=False)
+        console.print(
+            f"  {message.get('role', '?'):<10} {message.get('content')}", highlight=False, markup=False
+        )
         for call in message.get("tool_calls") or []:
             console.print(f"  {'':<10} {call}", highlight=False, markup=False)
-    for name, value in {**one.reward_parts, **{"ground_truth": one.ground_truth}}.items():
+    for name, value in {**one.reward_parts, "ground_truth": one.ground_truth}.items():
         console.print(f"  {name:<20} {value}", highlight=False, markup=False)
     if one.error:
         console.print(one.error, style="red", markup=False)
@@ -264,32 +281,48 @@ def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
     show_list(found, columns, as_json=as_json)
 
 
-@app.command("cancel", help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"))
+@app.command(
+    "cancel",
+    help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"),
+)
 def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         _changed(client.jobs.cancel(job), as_json)
 
 
-@app.command("pause", help=t("Let a job rest; a running one saves a checkpoint first.", "暂停任务；运行中的任务会先保存检查点。"))
+@app.command(
+    "pause",
+    help=t(
+        "Let a job rest; a running one saves a checkpoint first.", "暂停任务；运行中的任务会先保存检查点。"
+    ),
+)
 def pause(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         _changed(client.jobs.pause(job), as_json)
 
 
-@app.command("resume", help=t("Let a paused job go on from its newest checkpoint.", "让暂停的任务从最新检查点继续。"))
+@app.command(
+    "resume", help=t("Let a paused job go on from its newest checkpoint.", "让暂停的任务从最新检查点继续。")
+)
 def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         _changed(client.jobs.resume(job), as_json)
 
 
-@app.command("delete", help=t("Delete an ended job with its checkpoints; published models stay.", "删除已结束的任务及其检查点；已发布模型保留。"))
+@app.command(
+    "delete",
+    help=t(
+        "Delete an ended job with its checkpoints; published models stay.",
+        "删除已结束的任务及其检查点；已发布模型保留。",
+    ),
+)
 def delete(job: JobArgument, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.jobs.delete(job)
     print(t(f"deleted {job}", f"已删除 {job}"))
 
 
-def _changed(job, as_json: bool) -> None:  # noqa: ANN001
+def _changed(job: JobInfo, as_json: bool) -> None:
     if as_json:
         print_json(plain(job))
     else:

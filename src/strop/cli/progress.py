@@ -104,7 +104,8 @@ class LiveProgress:
         sampled, rate = _count(number("perf/sampled_tokens")), _count(number("perf/sampling_tokens_per_s"))
         trained, seconds = number("perf/trained_tokens"), number("timing/s/update_actor")
         trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
-        head = t(f"step {step:>3}/{self.total_steps}", f"第 {step:>3}/{self.total_steps} 步")
+        of = f"/{self.total_steps}" if self.total_steps else ""
+        head = t(f"step {step:>3}{of}", f"第 {step:>3}{of} 步")
         return t(
             f"{head}   reward {number(_REWARD):.2f}   sampled {sampled} tok at {rate}/s   "
             f"trained {_count(trained)} tok at {trained_rate}/s   {self._time_left(step)}",
@@ -113,7 +114,7 @@ class LiveProgress:
         )
 
     def _time_left(self, step: int) -> str:
-        if self._began is None or step <= self._began[1]:
+        if self._began is None or step <= self._began[1] or not self.total_steps:
             return ""
         since, first = self._began
         left = (time.monotonic() - since) / (step - first) * (self.total_steps - step)

@@ -1,4 +1,6 @@
-"""Options and output that every command has which talks to a server: where it is, tables for people, JSON for scripts."""
+"""Options and output that every command has which talks to a server: where it is, tables for people, JSON for
+scripts.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def open_client(server: str | None) -> Client:
     return Client(server)
 
 
-def show_list(items: Iterable[T], columns: Sequence[Column], *, as_json: bool, total: int | None = None) -> None:
+def show_list(
+    items: Iterable[T], columns: Sequence[Column], *, as_json: bool, total: int | None = None
+) -> None:
     """A table, with a line below it where it is not all; or JSON."""
     rows = list(items)
     if as_json:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -63,7 +63,7 @@ class Jobs(_Group):
     checkpoints = blocking(jobs.checkpoints)
     publish = blocking(jobs.publish)
 
-    def stream(self, job_id: str) -> Iterator[StreamItem]:
+    def stream(self, job_id: str) -> Generator[StreamItem]:
         """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
         itself.
         """
@@ -173,7 +173,7 @@ class AsyncJobs(_AsyncGroup):
     checkpoints = awaited(jobs.checkpoints)
     publish = awaited(jobs.publish)
 
-    def stream(self, job_id: str) -> AsyncIterator[StreamItem]:
+    def stream(self, job_id: str) -> AsyncGenerator[StreamItem]:
         """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
         itself.
         """

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -54,7 +54,7 @@ class Driver:
             except Exception as failed:  # noqa: BLE001  handed to the steps, which let it through or not
                 error = failed
 
-    def stream(self, path: str) -> Iterator[StreamItem]:
+    def stream(self, path: str) -> Generator[StreamItem]:
         import httpx
 
         follower = Follower()
@@ -123,7 +123,7 @@ class AsyncDriver:
             except Exception as failed:  # noqa: BLE001  handed to the steps, which let it through or not
                 error = failed
 
-    async def stream(self, path: str) -> AsyncIterator[StreamItem]:
+    async def stream(self, path: str) -> AsyncGenerator[StreamItem]:
         import httpx
 
         follower = Follower()

@@ -280,8 +280,10 @@ def _set(data: dict[str, Any], name: str, value: object) -> None:
     for key in path[:-1]:
         if isinstance(at, dict):
             at = cast("dict[str | int, Any]", at).setdefault(key, {})
+        elif isinstance(at, list) and isinstance(key, int):
+            at = dict(enumerate(cast("list[Any]", at))).get(key)
         else:
-            at = at[key] if isinstance(at, list) and isinstance(key, int) and key < len(at) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            at = None
     if not isinstance(at, dict):
         raise ConfigError("--set", [Problem(place=name, message="names no key", fix="e.g. max_steps=5")])
     at[path[-1]] = value

@@ -21,9 +21,13 @@ datasets:
   - {type: training, file_name: rows/train.jsonl}
   - {type: validation, file_name: rows/validation.jsonl}
 functions:
-  - {type: rollout, name: agent, timeout: 60, fcmodel: {classpath: functions.Agent}, runtime: {cpu: 2, env:
-  {A: 1}}} - {type: reward, name: score, weight: 0.8, fcmodel: {classpath: functions.py:Score}} - {type:
-  group_reward, name: rank, weight: 0.2, fcmodel: {classpath: functions.py:Rank}}
+  - type: rollout
+    name: agent
+    timeout: 60
+    fcmodel: {classpath: functions.Agent}
+    runtime: {cpu: 2, env: {A: 1}}
+  - {type: reward, name: score, weight: 0.8, fcmodel: {classpath: functions.py:Score}}
+  - {type: group_reward, name: rank, weight: 0.2, fcmodel: {classpath: functions.py:Rank}}
 training:
   hyper_parameters: {batch_size: 4, n_rollouts: 2, learning_rate: 1.0e-6, n_gpus_rollout: 8}
   resources: {mtu_spec_code: MTU4}
