@@ -1,7 +1,6 @@
 """`AgenticRL` on a real server: the source documents' way from a folder to a job."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -21,9 +20,8 @@ from strop import (
     TrainingDataset,
 )
 from strop.errors import AccessError, ConfigError, DataError, FunctionError, MissingError, RequestError
-from strop.schema.job import JobStatus, LogLine
+from strop.schema.job import JobStatus
 from strop.schema.shown import EventInfo, JobInfo, StepMetrics
-from strop.store.logs import record_lines
 
 
 @pytest.fixture
@@ -33,17 +31,6 @@ def rl(server):
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def printed(server, job_id: str, count: int) -> None:
-    """The job's trainer printed so many lines."""
-    now = datetime.now(UTC)
-    lines = [
-        LogLine(job_id=job_id, component="trainer", stream="stdout", text=f"line {n:03}", created_at=now)
-        for n in range(1, count + 1)
-    ]
-    with server.database.write() as session:
-        record_lines(session, lines)
 
 
 async def test_a_job_file_is_run_to_its_end_and_the_folder_is_left_as_it_was(server, rl, project):
@@ -137,7 +124,7 @@ async def test_the_scripts_of_the_source_documents_run_with_our_names(server, pr
     assert result.output.job_id == result.job_id
     AgenticRL.cancel(result.job_id)
     assert AgenticRL.wait(result.job_id, timeout_s=30).status is JobStatus.CANCELED
-    printed(server, result.job_id, 2500)
+    server.print_lines(result.job_id, 2500)
     assert [line[-8:] for line in AgenticRL.logs(job_id=result.job_id, offset=2, lines=2)] == [
         "line 002",
         "line 003",

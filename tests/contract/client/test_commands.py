@@ -53,7 +53,7 @@ def test_a_job_is_submitted_followed_and_looked_at(strop: Strop, server: Server,
     assert "0.5" in strop("jobs", "metrics", job_id, "critic/rewards/mean").stdout
     assert "nothing was recorded as x/y" in strop("jobs", "metrics", job_id, "x/y", ends=1).output
     assert json.loads(strop("jobs", "metrics", job_id, "--json").stdout)["critic/rewards/mean"] == [[1, 0.5]]
-    assert f"{job_id}:checkpoint-1" in strop("jobs", "checkpoints", job_id).stdout
+    assert f"{job_id}-step-1" in strop("jobs", "checkpoints", job_id).stdout
     assert json.loads(strop("jobs", "trajectories", job_id, "--json").stdout) == []
     assert "n_gpus_rollout" in strop("jobs", "events", job_id).stdout
     assert strop("jobs", "logs", job_id).stdout == ""
@@ -81,11 +81,12 @@ def test_a_failed_job_ends_its_commands_with_1_and_says_why(strop: Strop, server
 
 
 def test_logs_are_followed_to_the_end_of_the_job(strop: Strop, server: Server) -> None:
-    job_id = server.submit(job_name="dies")
-    server.becomes(job_id, "FAILED")
-    followed = strop("jobs", "logs", job_id, "-f").stdout
-    assert "about to die" in followed
-    assert strop("jobs", "logs", job_id, "-n", 1).stdout.count("\n") == 1
+    job_id = server.submit(job_name="quick")
+    server.becomes(job_id, "SUCCEEDED")
+    server.print_lines(job_id, 200)
+    last = strop("jobs", "logs", job_id, "-n", 2).stdout.splitlines()
+    assert [line[-8:] for line in last] == ["line 199", "line 200"]
+    assert len(strop("jobs", "logs", job_id, "-f", "-n", 150).stdout.splitlines()) == 150
 
 
 def test_run_on_a_server_submits_follows_and_sums_up(strop: Strop, server: Server, project: Path) -> None:
@@ -195,7 +196,7 @@ def test_wrong_input_ends_with_2_and_a_server_that_is_not_there_with_1(tmp_path:
     assert (code, "strop up" in told) == (1, True)
     code, told = ended("jobs", "list", "--server", "http://127.0.0.1:9", STROP_API_KEY="k")
     assert (code, "cannot be reached" in told) == (1, True)
-    (project / "rows" / "train.jsonl").write_text("{}\n")
+    (project / "rows" / "train.jsonl").write_text("{}\n" * 16)
     code, told = ended(
         "jobs", "submit", project / "job.yaml", "--server", "http://127.0.0.1:9", STROP_API_KEY="k"
     )
