@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := src tests examples bench
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help setup demo test check bench docs clean
+.PHONY: help setup demo test soak check bench docs clean
 
 help: ## Show what each target does
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ demo: setup ## Train a small calculator agent and ask it questions (ARGS="--step
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: setup ## Kill, fill and repeat for half an hour; appends to docs/log.md (ARGS="--share 0.2")
+	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)
 
 check: setup ## Format, lint, types, import contracts, documents that are made from code
 	$(BIN)/ruff format --check $(SOURCES)

@@ -79,7 +79,7 @@ def zipped(files: dict[str, str | bytes]) -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name, (2026, 3, 1, 12, 0, 0)), content)
     return memory.getvalue()
 
 
@@ -87,7 +87,7 @@ def json_lines(rows: list[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def eventually(holds: Callable[[], Any], *, within_s: float = 20.0) -> Any:
+def eventually(holds: Callable[[], Any], *, within_s: float = 60.0) -> Any:
     """Wait for a condition; its value once it is true."""
     give_up = time.monotonic() + within_s
     while not (value := holds()):
@@ -156,7 +156,7 @@ class Server:
     def job(self, job_id: str) -> dict[str, Any]:
         return self.get(f"/fine-tunes/{job_id}")
 
-    def becomes(self, job_id: str, *statuses: str, within_s: float = 20.0) -> dict[str, Any]:
+    def becomes(self, job_id: str, *statuses: str, within_s: float = 60.0) -> dict[str, Any]:
         """Wait until the job has one of these."""
 
         def there() -> dict[str, Any] | None:
@@ -189,7 +189,12 @@ def _output(reply: httpx.Response) -> dict[str, Any]:
 
 @contextmanager
 def serving(
-    home: Path, *, trainer: tuple[str, ...] = FAKE_TRAINER, port: int = 0, end_trainers: bool = True, **settings: Any
+    home: Path,
+    *,
+    trainer: tuple[str, ...] = FAKE_TRAINER,
+    port: int = 0,
+    end_trainers: bool = True,
+    **settings: Any,
 ) -> Generator[Server]:
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)

@@ -45,7 +45,7 @@ def main(job_id: str) -> None:
     with database.read() as session:
         steps = [one.step for one in list_checkpoints(session, job_id)]
     print("working on", name, flush=True)
-    match name:
+    match name.partition("-")[0] if name.startswith("tiny") else name:
         case "quick":
             save(1)
             move(JobStatus.SUCCEEDED)
@@ -62,7 +62,7 @@ def main(job_id: str) -> None:
             print("about to die", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         case "dies-and-gets-on":
-            if len(steps) == 5:
+            if len(steps) == 3:
                 move(JobStatus.SUCCEEDED)
             else:
                 save(len(steps) + 1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from strop.schema.trajectory import Trajectory
 
 NUM_QUESTIONS = 3
+SUMMARY = "summary.json"
 
 
 def demo(
@@ -65,13 +66,15 @@ def demo(
                 }
             )
 
-    result, session = train_here(config, console, out=out, then=ask)
+    # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
+    anew = (out / SUMMARY).is_file()
+    result, session = train_here(config, console, out=out, anew=anew, then=ask)
     told = {
         **summary(session.config, session.job_id, result, published_as=session.published_as),
         "wall_s": round(time.monotonic() - started, 1),
         "questions": answers,
     }
-    path = out / "summary.json"
+    path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     say_what_next(console, path, result)

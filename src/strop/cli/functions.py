@@ -117,7 +117,7 @@ def serve(
 def try_once(
     classpath: ClassPath,
     input_file: Annotated[
-        typer.FileText,
+        typer.FileBinaryRead,
         typer.Option(
             "--input", metavar="FILE", help=t("JSON input; - reads stdin.", "JSON 输入；- 表示标准输入。")
         ),
@@ -192,10 +192,10 @@ async def _serve(spec: WorkerSpec, wanted: FunctionType | None, port: int) -> No
     await serve(create_app(host, token), listener)
 
 
-def _read_input(text: str) -> dict[str, Any]:
+def _read_input(content: bytes) -> dict[str, Any]:
     try:
-        values: object = json.loads(text)
-    except ValueError as error:
+        values: object = json.loads(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise typer.BadParameter(
             t(f"no valid JSON: {error}", f"不是有效的 JSON：{error}"), param_hint="--input"
         ) from error

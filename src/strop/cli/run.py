@@ -21,6 +21,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.resume import Resumed
     from strop.cli.session import Session
     from strop.pipeline.loop import RunResult
     from strop.schema.config import JobConfig
@@ -53,7 +54,14 @@ def run(
         typer.Option(help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]"),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help=t("Go on from this checkpoint folder.", "从该检查点目录继续。"))
+        str | None,
+        typer.Option(
+            help=t(
+                "Go on from a run's folder, a checkpoint's folder or a job's id; auto: from --out if there is "
+                "anything, else begin.",
+                "从任务目录、检查点目录或任务 id 继续；auto：若 --out 中有检查点则继续，否则从头开始。",
+            )
+        ),
     ] = None,
     dry_run: Annotated[
         bool,
@@ -78,6 +86,7 @@ def run(
     ] = None,
 ) -> None:
     """"""
+    from strop.cli.resume import find_resumed, finished_result
     from strop.pipeline.config import describe, load_job
 
     if server is not None and not dry_run:
@@ -100,12 +109,27 @@ def run(
         print(json.dumps(describe(config), indent=2, ensure_ascii=False))
         return
     console = Console(stderr=as_json)
-    result, session = train_here(config, console, out=out, resume=resume)
-    if as_json:
-        told = summary(config, session.job_id, result, published_as=session.published_as)
-        print(json.dumps(told, indent=2))
+    resumed = find_resumed(resume, out) if resume is not None else None
+    ended = finished_result(config, resumed) if resumed is not None else None
+    if resumed is not None and ended is not None:
+        result, job_id, published_as = ended, resumed.job_id, None
+        console.print(
+            t(
+                f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
+                f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
+            ),
+            style="yellow",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
     else:
-        report(console, session.job_id, result, published_as=session.published_as)
+        result, session = train_here(config, console, out=out, resumed=resumed)
+        job_id, published_as = session.job_id, session.published_as
+    if as_json:
+        print(json.dumps(summary(config, job_id, result, published_as=published_as), indent=2))
+    else:
+        report(console, job_id, result, published_as=published_as)
     if result.status is JobStatus.CANCELED:
         raise typer.Exit(EXIT_CANCELED)
 
@@ -168,22 +192,25 @@ def train_here(
     console: Console,
     *,
     out: Path | None = None,
-    resume: Path | None = None,
+    resumed: Resumed | None = None,
+    anew: bool = False,
     then: Then | None = None,
 ) -> tuple[RunResult, Session]:
-    """Open a session, train in it with live progress, and let `then` use it before it closes."""
+    """Open a session, train in it with live progress, and let `then` use it before it closes.
+
+    With `anew` the checkpoints of an earlier run in `out` are removed.
+    """
     from strop.cli.progress import LiveProgress
     from strop.cli.session import open_session
     from strop.pipeline.loop import train
     from strop.pipeline.stop import StopFlag
 
-    # A resumed run keeps its shelf of checkpoints: RUN/checkpoints/step-000123.
-    folder = out or (resume.absolute().parents[1] if resume is not None else None)
-
     async def work() -> tuple[RunResult, Session]:
         stop = StopFlag()
         live = LiveProgress(console)
-        async with open_session(config, out=folder, watchers=[live], say=live.say) as session:
+        async with open_session(
+            config, out=out, resumed=resumed, anew=anew, watchers=[live], say=live.say
+        ) as session:
             listen_to_interrupts(stop.set, console)
             live.total_steps = session.total_steps
             with live:
@@ -195,7 +222,7 @@ def train_here(
                     job_id=session.job_id,
                     folder=session.folder,
                     stop=stop,
-                    resume_from=resume,
+                    resume_from=resumed.checkpoint if resumed is not None else None,
                 )
             session = replace(session, published_as=publish(session, result))
             if then is not None and result.status is JobStatus.SUCCEEDED:

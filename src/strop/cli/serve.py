@@ -67,8 +67,10 @@ def serve(
         int | None,
         typer.Option(
             min=2,
-            help=t("Tokens of prompt and answer.", "提示与回答的总 token 数。")
-            + f" [min({DEFAULT_LENGTH}, {t('model', '模型')})]",
+            help=t(
+                f"Tokens of prompt and answer; if not given {DEFAULT_LENGTH}, or what the model was made for.",
+                f"提示与回答的总 token 数；默认取 {DEFAULT_LENGTH} 与模型上限中较小者。",
+            ),
         ),
     ] = None,
     max_sequences: Annotated[

@@ -17,6 +17,8 @@ from typing import Protocol
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_log import logging_to
+from strop.cli.resume import Resumed
+from strop.cli.run_folder import Earlier, claimed
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
@@ -35,12 +37,18 @@ from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
 from strop.store.home import home
-from strop.store.jobs import create_job
+from strop.store.jobs import claim_job, create_job, fail_lost_jobs, live_jobs
+from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
+
+NOT_REPEATABLE = (
+    "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
+    "repeats and resumes up to rounding, not bit for bit"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,23 +97,36 @@ async def open_session(
     config: JobConfig,
     *,
     out: Path | None,
+    resumed: Resumed | None = None,
+    anew: bool = False,
     watchers: Sequence[Recorder],
     say: models.OnProgress,
     submitted: Submitted | None = None,
     pythons: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Session]:
-    """Check the data, start every machine, and take all of them down when the block ends.
+    """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out` is the job's folder; below `STROP_HOME/jobs` unless given. `say` hears what takes long. A `submitted` job
-    is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
+    `out` is the job's folder; unless given that of the run `resumed`, else one below `STROP_HOME/jobs`. With
+    `anew` checkpoints that lie there are removed. `say` hears what takes long. A `submitted` job is in the store
+    already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
+        ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
         DataError: rows that cannot be used; no function has been started then.
         FunctionError, ModelError, StoreError: a machine that cannot start.
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
+    job_id = submitted.job_id if submitted is not None else new_job_id()
+    folder = (out or (resumed.folder if resumed is not None else None) or home() / "jobs" / job_id).absolute()
     async with AsyncExitStack() as stack:
+        stack.enter_context(
+            claimed(
+                folder,
+                job_id=job_id,
+                earlier=Earlier.KEEP if submitted is not None else _earlier(folder, resumed, anew=anew),
+            )
+        )
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
             model,
@@ -124,13 +145,22 @@ async def open_session(
 
         database = open_database()
         stack.callback(database.close)
-        job_id = submitted.job_id if submitted is not None else new_job_id()
+        lost, others = [], []
         if submitted is None:
+            before = resumed.job_id if resumed is not None else None
             with database.write() as session:
+                # Its folder could be claimed, so the process that had it is gone, on whatever machine it was.
+                lost = fail_lost_jobs(
+                    session, surely=before if resumed is not None and resumed.lies_in(folder) else None
+                )
+                others = live_jobs(session)
                 create_job(session, new_job(config, job_id))
+                claim_job(session, job_id, this_process(), resumes=before)
         recorder = stack.enter_context(StoreRecorder(database, job_id))
         stack.enter_context(logging_to(recorder.log))
-        folder = (out or home() / "jobs" / job_id).absolute()
+        for text in [*map(_lost_note, lost), *map(_other_note, others)]:
+            recorder.event("note", text)
+            say(text)
 
         pool = WorkerPool(
             config.functions,
@@ -157,6 +187,8 @@ async def open_session(
         recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
         if learner.notice is not None:
             recorder.event("note", learner.notice)
+        if not engine.repeatable:
+            recorder.event("note", NOT_REPEATABLE)
         yield Session(
             config=config,
             job_id=job_id,
@@ -174,6 +206,26 @@ async def open_session(
             training=training,
             validation=validation,
         )
+
+
+def _earlier(folder: Path, resumed: Resumed | None, *, anew: bool) -> Earlier:
+    if resumed is not None and resumed.lies_in(folder):
+        return Earlier.KEEP
+    return Earlier.REMOVE if anew else Earlier.REFUSE
+
+
+def _lost_note(job: Job) -> str:
+    return t(
+        f"{job.job_id} was RUNNING without a process and is now FAILED",
+        f"{job.job_id} 的进程已不存在，现已标记为 FAILED",
+    )
+
+
+def _other_note(job: Job) -> str:
+    return t(
+        f"{job.job_id} trains here too (process {job.pid}): both will be slower",
+        f"{job.job_id} 也在本机训练（进程 {job.pid}）：两者都会变慢",
+    )
 
 
 def with_dtypes(config: JobConfig) -> JobConfig:

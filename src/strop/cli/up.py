@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -84,6 +86,8 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
         app, log_config=None, access_log=False, ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=5
     )
     reached = "127.0.0.1" if host == "0.0.0.0" else host
+    # uvicorn raises the signal again when it is through; Python's default would end all here at once.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with written_down(settings.home, f"http://{reached}:{port}"):
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -12,17 +12,11 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.errors import AccessError, ConfigError, Problem, UnavailableError
-from strop.store.home import home
+from strop.store.home import KEY_FILE, SERVER_FILE, home
 
 API = "/api/v1"
 URL_VARIABLE = "STROP_URL"
 KEY_VARIABLE = "STROP_API_KEY"
-SERVER_FILE = "server.json"
-"""In the home, written by the server that runs there: its `url` and its `pid`."""
-
-KEY_FILE = "api_key"
-"""In the home: the first key."""
-
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 

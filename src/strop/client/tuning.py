@@ -236,7 +236,8 @@ def read_tuning(
 ) -> tuple[Tuning, Path]:
     """A YAML file, with top-level keys replaced by `changes`, and keys at any depth by `settings`.
 
-    A name in `settings` is dotted, or bare where one section alone has it; text is read as YAML reads a value.
+    A name in `settings` is dotted, or bare where one section alone has it; text is read as YAML reads a
+    value.
 
     Returns:
         What it says, and the folder that its relative paths start from.

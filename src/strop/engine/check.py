@@ -17,6 +17,9 @@ from strop.errors import EngineError
 
 TAKES = (6, 3, 1, 1)
 
+ALONE, AMONG, PARTS = 40, 12, (0.4, 0.3, 0.05, 1.0)
+"""Tokens, sequences and shares that tell whether a sequence's bits depend on the others."""
+
 
 def check_forward(model: PreTrainedModel, forward: Forward, attention: Attention, vocab: int) -> None:
     """Raises `EngineError` when the engine's logits are not the model's. Uses and empties slot 0."""
@@ -42,6 +45,28 @@ def check_forward(model: PreTrainedModel, forward: Forward, attention: Attention
             "their spread",
             fix="this architecture's attention does something the engine does not know; take another",
         )
+
+
+def check_neighbours(forward: Forward, attention: Attention, vocab: int) -> bool:
+    """Whether a sequence's logits are the same, bit for bit, alone and prefilled whole as in parts and among
+    others. Uses and empties the first slots."""
+    cache = attention.cache
+    length, num_slots = min(ALONE, cache.max_length - 1), min(AMONG, cache.num_slots)
+    if length < len(PARTS):
+        return True
+    cache.tokens_SL[:num_slots, :length] = (np.arange(length, dtype=np.int64) * 6151 + 7) % vocab
+    alone_1V = forward.logits(make_batch(cache, np.array([length]), np.array([True])), attention).clone()
+    cache.empty(0)
+    logits_MV = alone_1V
+    for part in PARTS:
+        left_S = length - cache.num_cached_S[:num_slots]
+        take_S = np.minimum(1 + np.arange(num_slots) % 5, left_S)
+        take_S[0] = max(1, int(part * length)) if part < 1 else left_S[0]
+        logits_MV = forward.logits(make_batch(cache, take_S, take_S > 0), attention)
+        cache.num_cached_S[:num_slots] += take_S
+    for slot in range(num_slots):
+        cache.empty(slot)
+    return torch.equal(alone_1V[0], logits_MV[0])
 
 
 def _plain_logits(model: PreTrainedModel, ids: np.ndarray) -> torch.Tensor:

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.engine.attention import Attention
-from strop.engine.check import check_forward
+from strop.engine.check import check_forward, check_neighbours
 from strop.engine.config import EngineConfig, sampling_dtype
 from strop.engine.forward import Forward, HubForward
 from strop.engine.fused import FusedLlama, can_fuse
@@ -46,7 +46,8 @@ class Engine:
     """Continuous batching over a causal language model.
 
     The model is copied at once, in the sampling precision; it may be trained while the engine samples, and
-    its new weights reach the engine by `load_weights` only.
+    its new weights reach the engine by `load_weights` only. `repeatable`: what is sampled for a request
+    depends, bit for bit, on nothing but the request and the weights; found out when the engine is made.
 
     Raises:
         EngineError: a model that cannot be sampled here, or KV memory for not even one sequence.
@@ -80,6 +81,9 @@ class Engine:
         with torch.inference_mode():
             self._forward.load(self._weight_list.read(model))
             check_forward(model, self._forward, self._attention, vocab)
+            # Code that is not ours multiplies with whatever kernel fits the number of rows best.
+            fused = isinstance(self._forward, FusedLlama)
+            self.repeatable = fused and check_neighbours(self._forward, self._attention, vocab)
         release_team()
         self._seeds = np.random.default_rng(config.seed)
         self._policy_version = 0

@@ -87,8 +87,8 @@ class _Module(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"{self.__name__} is Strop's stand-in and has no {name!r}; put dashscope into requirements.txt to "
-            "have the real package"
+            f"{self.__name__} is Strop's stand-in and has no {name!r}; put dashscope into requirements.txt "
+            "to have the real package"
         )
 
 

@@ -53,7 +53,8 @@ def _users_frames(stack: traceback.StackSummary, root: Path) -> list[traceback.F
 
 def _is_below(filename: str, root: Path) -> bool:
     path = Path(filename)
-    if "site-packages" in path.parts or path.is_relative_to(_OWN_PACKAGE):
+    # `<frozen importlib._bootstrap>` is no path, but would resolve to one below the working folder.
+    if filename.startswith("<frozen ") or "site-packages" in path.parts or path.is_relative_to(_OWN_PACKAGE):
         return False
     return path.is_relative_to(root) or path.resolve().is_relative_to(root)
 

@@ -67,12 +67,19 @@ def check_names(names: Iterable[str]) -> None:
 
 
 class NameGate:
-    """Lets declared names through, and only so many user-chosen ones. One a run."""
+    """Lets declared names through, and only so many user-chosen ones. One a run.
 
-    def __init__(self, *, limit: int = USER_NAME_LIMIT) -> None:
+    `admitted` are the user-chosen ones so far; a resumed run goes on with those of its checkpoint.
+    """
+
+    def __init__(self, *, limit: int = USER_NAME_LIMIT, admitted: Iterable[str] = ()) -> None:
         self._limit = limit
-        self._admitted: set[str] = set()
+        self._admitted = set(admitted)
         self._warned = False
+
+    @property
+    def admitted(self) -> list[str]:
+        return sorted(self._admitted)
 
     def admit(self, values: Mapping[str, float]) -> dict[str, float]:
         """The values that may be recorded. The first user-chosen name past the limit is logged, once a run.

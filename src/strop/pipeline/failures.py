@@ -1,12 +1,12 @@
-"""Scored groups -> go on, or stop with the reason: a step in which too much failed teaches nothing good.
+"""Scored groups, update metrics -> go on, or stop with the reason: what failed too often teaches nothing good.
 
-Called by `pipeline.loop` after the reward of a step and after a validation.
+Called by `pipeline.loop` after the reward of a step, after its update and after a validation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from strop.errors import TrainingError
 from strop.schema.function import TaskStatus
@@ -16,8 +16,20 @@ SHOWN_ERRORS = 3
 """Different error texts in the reason; the trajectories hold them all."""
 
 
+MAX_SKIPPED_STEPS = 3
+"""One gradient that is not finite can be an accident; three in a row are not."""
+
+MAX_ROLLBACKS = 3
+"""Returns to a checkpoint in a run. What they do not cure is not chance."""
+
+
 class TooManyFailures(TrainingError):
     """The weights are untouched by the step that failed, so they can still be saved."""
+
+
+class NothingFinite(TrainingError):
+    """No update of the last steps had a finite gradient: the weights have gone where nothing can be learned,
+    or the rewards are out of all proportion."""
 
 
 def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *, where: str) -> None:
@@ -39,6 +51,27 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
         f"more than max_failure_rate = {max_failure_rate:g} allows\n    " + "\n    ".join(lines),
         fix="mend the function (its log lines tell more), or raise max_failure_rate",
     )
+
+
+def was_skipped(updates: Mapping[str, float]) -> bool:
+    """Whether a gradient of the step was not finite, so that an optimizer update was left out."""
+    return updates.get("actor/skipped_updates", 0.0) > 0
+
+
+def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
+    """Steps up to this one of which no update was made for want of a finite gradient.
+
+    Raises:
+        NothingFinite: `MAX_SKIPPED_STEPS` of them.
+    """
+    if not was_skipped(updates) or updates.get("actor/num_updates"):
+        return 0
+    if before + 1 >= MAX_SKIPPED_STEPS:
+        raise NothingFinite(
+            f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
+            fix="lower learning_rate, or look for extreme rewards in the trajectories of these steps",
+        )
+    return before + 1
 
 
 def _headline(text: str | None) -> str:

@@ -12,13 +12,20 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from strop.errors import TrainingError
+from strop.errors import CheckpointError, StropError
 from strop.observability.metrics import NameGate
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
-from strop.pipeline.failures import TooManyFailures, stop_if_too_many_failed
+from strop.pipeline.failures import (
+    MAX_ROLLBACKS,
+    NothingFinite,
+    skipped_in_a_row,
+    stop_if_too_many_failed,
+    was_skipped,
+)
 from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     advantage_measures,
@@ -39,9 +46,6 @@ from strop.pipeline.validation import mean_at_1, validate, validation_is_due
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
 from strop.schema.job import JobStatus
-
-MAX_SKIPPED_STEPS = 3
-"""One gradient that is not finite can be an accident; three in a row are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ async def train(
 
     Raises:
         TrainingError: too many rollouts failed, or the numbers went wrong.
-        StropError: a machine refused.
+        StropError: a machine refused. The steps that were complete are saved.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
         raised.
@@ -113,25 +117,30 @@ class _Run:
     ) -> None:
         self.config, self.hyper = config, config.hyper_parameters
         self.machines, self.recorder, self.stop = machines, machines.recorder, stop
-        self.training, self.validation = training, validation
+        self.training, self.validation, self.job_id = training, validation, job_id
         self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
         training.steps_per_epoch(self.hyper.batch_size)  # refuses a dataset smaller than one step
         self.last_step = total_steps(self.hyper, len(training))
         self.position = start_position(training, self.hyper)
         self.shelf = Shelf(
-            folder / "checkpoints", self.hyper.save_total_limit, machines.checkpoints, self.recorder
+            folder / "checkpoints",
+            self.hyper.save_total_limit,
+            machines.checkpoints,
+            self.recorder,
+            stop.wait,
         )
         self.policy_version = 0
         self.names = NameGate()
-        self.skipped_steps = 0
+        self.between_steps = True
+        """Whether the learner's weights are those of `position`."""
+        self.returned_to: Path | None = None
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
         self.tell_notes()
         if resume_from is not None:
-            saved = await asyncio.to_thread(self.machines.checkpoints.load, resume_from)
-            self.position = saved_position(saved, self.position)
-            self.shelf.take_over(kept_in(saved), resume_from)
+            saved = await self.load(resume_from)
+            self.shelf.take_over(kept_in(saved), resume_from, step=self.position.step)
             self.recorder.event(
                 "resumed", f"goes on after step {self.position.step}", step=self.position.step
             )
@@ -142,25 +151,66 @@ class _Run:
         self.policy_version = await publish(self.machines.publisher)
         return None
 
+    async def load(self, folder: Path) -> dict[str, Any]:
+        """Put learner and position where the checkpoint was written. Returns what was saved beside them."""
+        saved = await asyncio.to_thread(self.machines.checkpoints.load, folder)
+        self.position = saved_position(saved, self.position)
+        self.names = NameGate(admitted=saved["metric_names"])
+        return saved
+
     async def to_the_end(self) -> JobStatus:
+        """Go on until the last step, back to a checkpoint where nothing can be learned any more."""
+        while True:
+            try:
+                return await self.go_on()
+            except Stopped:
+                await self.save(published=False)
+                return JobStatus.CANCELED
+            except NothingFinite as reason:
+                await self.roll_back(reason)
+            except CheckpointError:
+                raise
+            except StropError:
+                if self.between_steps:
+                    await self.save(published=False)
+                raise
+
+    async def go_on(self) -> JobStatus:
         """Step after step, validating and saving where it is due; validation also before the first."""
         hyper, at = self.hyper, self.position
         draws = self.training.draws(hyper.batch_size, hyper.seed, epoch=at.epoch, index=at.index)
-        try:
-            while True:
-                self.stop.check()
-                await self.validate_if_due()
-                await self.save_if_due()
-                if self.position.step >= self.last_step:
-                    return JobStatus.SUCCEEDED
-                self.stop.check()
-                await self.step(next(draws))
-        except Stopped:
-            await self.save(published=False)
-            return JobStatus.CANCELED
-        except TooManyFailures:
-            await self.save(published=False)
-            raise
+        while True:
+            self.stop.check()
+            await self.validate_if_due()
+            await self.save_if_due()
+            if self.position.step >= self.last_step:
+                return JobStatus.SUCCEEDED
+            self.stop.check()
+            await self.step(next(draws))
+
+    async def roll_back(self, reason: NothingFinite) -> None:
+        """Go back to the newest checkpoint: weights, optimizer, position; the steps after it are taken anew.
+        If that is where the run went back to before, it is taken for spoilt, and the one before it is next.
+
+        Raises:
+            NothingFinite: there is no checkpoint, or the run has gone back too often.
+        """
+        left, number, newest = self.position.step + 1, self.position.rollbacks + 1, self.shelf.newest
+        if newest is None or number > MAX_ROLLBACKS:
+            raise reason
+        if newest == self.returned_to:
+            newest = self.shelf.leave_newest(left) or newest
+        await self.load(newest)
+        self.returned_to = newest
+        self.position = replace(self.position, rollbacks=number, skipped_steps=0)
+        self.between_steps = True
+        self.policy_version = await publish(self.machines.publisher)
+        step = self.position.step
+        text = (
+            f"step {left}: {reason.message}; back to the checkpoint of step {step} "
+            f"(return {number} of {MAX_ROLLBACKS} at most), with other samples from there on"
+        )
+        self.recorder.event("rolled_back", text, step=step, data={"from": left, "checkpoint": str(newest)})
 
     async def step(self, draw: Draw) -> None:
         """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
@@ -168,7 +218,8 @@ class _Run:
         took = Stopwatch()
         with took("step"):
             with took("rollout"):
-                plan, report = replace(self.rollouts, prefix=f"s{step}"), self.report(step, "rollout")
+                plan = replace(self.rollouts, prefix=f"s{step}{self.position.retake}")
+                report = self.report(step, "rollout")
                 groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
             self.stop.check()
             with took("reward"):
@@ -181,18 +232,23 @@ class _Run:
                 advantages = step_advantages("grpo", groups)
                 batch = build_batch(step, groups, advantages, mini_batch_size=hyper.mini_batch_size)
             updates: Mapping[str, float] = {}
+            self.between_steps = False
             if taught := self.taught_packs(batch):
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates = await asyncio.to_thread(machines.learner.update, batch)
                     self.recorder.progress(step, "update", 1, 1)
-                self.stop_if_nothing_finite(step, updates)
+                if was_skipped(updates):
+                    text = "an update was skipped: its gradient is not finite"
+                    self.recorder.event("update_skipped", text, step=step)
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             else:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
                 self.recorder.event("step_without_gradient", text, step=step)
-        self.position = self.position.after_step(draw, groups, taught)
+        skipped_steps = skipped_in_a_row(self.position.skipped_steps, updates)
+        self.position = self.position.after_step(draw, groups, taught, skipped_steps=skipped_steps)
+        self.between_steps = True
         self.measured(
             step,
             **rollout_measures(groups, epoch=draw.epoch, max_prompt_length=hyper.max_prompt_length),
@@ -203,23 +259,6 @@ class _Run:
             ),
             **updates,
         )
-
-    def stop_if_nothing_finite(self, step: int, updates: Mapping[str, float]) -> None:
-        """A skipped update is told; several steps in a row without a finite gradient end the run.
-
-        Raises:
-            TrainingError: `MAX_SKIPPED_STEPS` in a row; the weights are those before the first of them.
-        """
-        skipped = updates.get("actor/skipped_updates", 0.0) > 0
-        self.skipped_steps = self.skipped_steps + 1 if skipped and not updates.get("actor/num_updates") else 0
-        if skipped:
-            text = "an update was skipped: its gradient is not finite"
-            self.recorder.event("update_skipped", text, step=step)
-        if self.skipped_steps >= MAX_SKIPPED_STEPS:
-            raise TrainingError(
-                f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
-                fix="lower learning_rate, or look for extreme rewards in the trajectories of these steps",
-            )
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where the KL loss pulls."""
@@ -235,7 +274,7 @@ class _Run:
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
             groups = await validate(
-                self.validation, at.step, self.rollouts, self.rewards, self.machines, report
+                self.validation, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")
@@ -245,6 +284,8 @@ class _Run:
 
     async def save_if_due(self) -> None:
         last = self.position.step >= self.last_step
+        if self.position.skipped_steps and not last:
+            return  # weights that may be the ones to go back from
         if last or save_is_due(self.hyper, self.position.step, epoch_ended=self.position.epoch_ended):
             await self.save(published=last)
 
@@ -259,7 +300,12 @@ class _Run:
                 at.step,
                 policy_version=self.policy_version,
                 validation=at.validation,
-                position={**at.as_json(), "published": published},
+                position={
+                    **at.as_json(),
+                    "published": published,
+                    "job_id": self.job_id,
+                    "metric_names": self.names.admitted,
+                },
                 published=published,
                 may_fail=not published,
             )

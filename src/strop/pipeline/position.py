@@ -38,7 +38,8 @@ class Position:
     """The last completed step and where its successor draws from.
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
-    `validations` holds (step, mean@1) in order. Token counts are of the whole run so far.
+    `validations` holds (step, mean@1) in order. Token counts are of the whole run so far. `skipped_steps`
+    counts those in a row up to this one without any finite gradient; `rollbacks`, returns to a checkpoint.
     """
 
     draws_from: str
@@ -48,6 +49,14 @@ class Position:
     sampled_tokens: int = 0
     trained_tokens: int = 0
     validations: tuple[tuple[int, float | None], ...] = ()
+    skipped_steps: int = 0
+    rollbacks: int = 0
+
+    @property
+    def retake(self) -> str:
+        """Ends the ids of rollouts, and so their seeds, that go over steps again after a rollback: the very
+        same samples would only lead where they led before."""
+        return f".{self.rollbacks}" if self.rollbacks else ""
 
     @property
     def epoch_ended(self) -> bool:
@@ -62,7 +71,9 @@ class Position:
     def validation(self) -> float | None:
         return dict(self.validations).get(self.step)
 
-    def after_step(self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack]) -> Position:
+    def after_step(
+        self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack], *, skipped_steps: int
+    ) -> Position:
         """The position once the step of `draw` is through; `taught` are the packs that carried a loss."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
@@ -73,6 +84,7 @@ class Position:
             index=draw.next_index,
             sampled_tokens=self.sampled_tokens + sampled,
             trained_tokens=self.trained_tokens + trained,
+            skipped_steps=skipped_steps,
         )
 
     def after_validation(self, mean_at_1: float | None, groups: tuple[Group, ...]) -> Position:
@@ -112,6 +124,8 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
         sampled_tokens=saved["sampled_tokens"],
         trained_tokens=saved["trained_tokens"],
         validations=tuple((step, value) for step, value in saved["validations"]),
+        skipped_steps=saved["skipped_steps"],
+        rollbacks=saved["rollbacks"],
     )
     if position.draws_from != start.draws_from:
         raise CheckpointError(

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from strop.errors import CheckpointError
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.schema.config import HyperParameters, SaveStrategy
+
+
+WAITS_S = (1, 2, 4, 8, 15, 30, *[60] * 29)
+"""Between two tries to write what the run cannot end without: half an hour to make room on a full disk."""
+
+Wait = Callable[[float], Awaitable[bool]]
+"""Lets seconds pass; True if the run was asked to end meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,23 +71,48 @@ class Shelf:
         limit: int,
         writer: CheckpointWriter,
         recorder: Recorder,
-        kept: Sequence[Kept] = (),
+        wait: Wait,
     ) -> None:
         self._folder = folder
         self._limit = limit
         self._writer = writer
         self._recorder = recorder
-        self.kept = list(kept)
+        self._wait = wait
+        self.kept: list[Kept] = []
         self._resumed_from: Path | None = None
 
     @property
     def newest(self) -> Path | None:
         return self._folder / self.kept[-1].name if self.kept else self._resumed_from
 
-    def take_over(self, kept: Sequence[Kept], resumed_from: Path) -> None:
-        """Go on with an earlier sitting's checkpoints, as far as they lie on this shelf."""
+    def take_over(self, kept: Sequence[Kept], resumed_from: Path, *, step: int) -> None:
+        """Go on with an earlier sitting's checkpoints, as far as they lie on this shelf.
+
+        Later ones than `step`, from which the run goes on, are of a past that now comes otherwise: they get
+        another name, under which nobody takes them for the newest.
+        """
         self.kept = [one for one in kept if (self._folder / one.name).is_dir()]
         self._resumed_from = resumed_from
+        for folder in sorted(self._folder.glob("step-*")):
+            later = folder.name.removeprefix("step-")
+            if not later.isdecimal() or int(later) <= step:
+                continue
+            self._set_aside(folder, step, "is later than what the run goes on from")
+
+    def leave_newest(self, step: int) -> Path | None:
+        """Set the newest aside, from which the run found no way on, and give the one before; None without."""
+        if len(self.kept) < 2:
+            return None
+        self._set_aside(
+            self._folder / self.kept.pop().name, step, "led twice to where nothing can be learned"
+        )
+        return self.newest
+
+    def _set_aside(self, folder: Path, step: int, why: str) -> None:
+        aside = next(place for place in _names_aside(folder) if not place.exists())
+        folder.rename(aside)
+        text = f"{folder} {why}, and is now {aside.name}"
+        self._recorder.event("checkpoint_set_aside", text, step=step, data={"folder": str(aside)})
 
     def holds(self, step: int, validation: float | None, *, published: bool) -> bool:
         """Whether saving now would write what already lies there."""
@@ -99,7 +132,7 @@ class Shelf:
 
         `position` is what the loop needs to go on; the shelf adds its own content, so that a resumed run
         keeps the same limit. With `may_fail` a checkpoint that cannot be written is an event and the run
-        goes on.
+        goes on. Else the run holds its weights and tries again while `WAITS_S` last.
 
         Raises:
             CheckpointError, OSError: it could not be written, and the run needs it.
@@ -110,15 +143,14 @@ class Shelf:
         kept = [one for one in kept if one not in removed]
         position = {**position, "kept": [asdict(one) for one in kept]}
         target = self._folder / this.name
-        try:
-            folder = await asyncio.to_thread(
+
+        async def write() -> Path:
+            return await asyncio.to_thread(
                 self._writer.write, target, step=step, policy_version=policy_version, position=position
             )
-        except (CheckpointError, OSError) as error:
-            if not may_fail:
-                raise
-            text = f"the checkpoint of step {step} could not be written: {error}"
-            self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(target)})
+
+        folder = await self._written(write, step, removed, waits=() if may_fail else WAITS_S)
+        if folder is None:
             return
         self.kept = kept
         self._recorder.checkpoint(
@@ -126,6 +158,49 @@ class Shelf:
         )
         for old in removed:
             await asyncio.to_thread(self._remove, old, step)
+
+    async def _written(
+        self, write: Callable[[], Awaitable[Path]], step: int, removed: list[Kept], *, waits: Sequence[float]
+    ) -> Path | None:
+        """Write, if need be again: first without what is to go anyway, then after each of `waits`.
+
+        None if there are no `waits` and it could not be written: the run goes on.
+        """
+        left = iter(waits)
+        told = False
+        while True:
+            try:
+                return await write()
+            except (CheckpointError, OSError) as error:
+                if not told:
+                    self._tell_failure(step, error, waits)
+                    told = True
+                if await self._made_room(removed, step):
+                    continue
+                if not waits:
+                    return None
+                wait = next(left, None)
+                if wait is None or await self._wait(wait):
+                    raise
+
+    def _tell_failure(self, step: int, error: Exception, waits: Sequence[float]) -> None:
+        text = f"the checkpoint of step {step} could not be written: {error}"
+        if waits:
+            text += (
+                f"\n  the trained weights are held in memory; trying again for {sum(waits) // 60:.0f} minutes "
+                "(Ctrl-C gives up)"
+            )
+        self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(self._folder)})
+
+    async def _made_room(self, removed: list[Kept], step: int) -> bool:
+        """Remove beforehand what would go after the write, but neither the newest nor the best so far: they
+        are what remains if the write fails again."""
+        spare = [one for one in to_remove(self.kept, 1) if one in removed]
+        for old in spare:
+            await asyncio.to_thread(self._remove, old, step)
+            removed.remove(old)
+            self.kept.remove(old)
+        return bool(spare)
 
     def _remove(self, old: Kept, step: int) -> None:
         """Take the folder's name away first, so that no reader ever meets half of it."""
@@ -140,6 +215,10 @@ class Shelf:
         else:
             text = f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}"
             self._recorder.event("checkpoint_removed", text, step=step, data=data)
+
+
+def _names_aside(folder: Path) -> Iterator[Path]:
+    return (folder.with_name(f"left-{number}-{folder.name}") for number in count(1))
 
 
 def _kept(step: int, validation: float | None, published: bool) -> Kept:

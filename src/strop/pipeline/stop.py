@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
+_GLANCE_S = 0.2
+"""How often a wait looks at the flag: it may be set where no event loop is."""
+
 
 class Stopped(Exception):
     """The run was asked to end."""
@@ -22,3 +28,10 @@ class StopFlag:
         """
         if self._asked:
             raise Stopped
+
+    async def wait(self, seconds: float) -> bool:
+        """Let time pass, but no longer than until the run is asked to end. Returns whether it was."""
+        end = time.monotonic() + seconds
+        while not self._asked and (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - see _GLANCE_S
+            await asyncio.sleep(min(left, _GLANCE_S))
+        return self._asked

@@ -26,16 +26,19 @@ def validation_is_due(step: int, *, last_step: int, eval_steps: int) -> bool:
 
 async def validate(
     dataset: Dataset,
-    step: int,
+    prefix: str,
     rollouts: RolloutPlan,
     rewards: RewardPlan,
     machines: Machines,
     report: Report,
 ) -> tuple[Group, ...]:
-    """Roll out and score every held-out sample once; `rollouts` is the training plan, made greedy here."""
+    """Roll out and score every held-out sample once; `rollouts` is the training plan, made greedy here.
+
+    `prefix` makes the rollouts' ids unique in the run.
+    """
     plan = replace(
         rollouts,
-        prefix=f"v{step}",
+        prefix=prefix,
         n_rollouts=1,
         training=False,
         sampling=replace(rollouts.sampling, temperature=0.0),

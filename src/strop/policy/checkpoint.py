@@ -7,10 +7,12 @@ layout and can be given to `from_pretrained`; below `trainer/` lies what only a 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from strop.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 _FORMAT = 1
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_NAMED, _HIDDEN, _PART, _REPLACED = "step-", ".", ".part", ".replaced"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ def _write_whole(
     position: dict[str, Any],
 ) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part, replaced = (folder.parent / f".{folder.name}.{kind}" for kind in ("part", "replaced"))
+    part, replaced = (folder.parent / f"{_HIDDEN}{folder.name}{kind}" for kind in (_PART, _REPLACED))
     _put_back(replaced, folder)
     for leftover in (part, replaced):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -84,16 +88,33 @@ def _write_whole(
         )
         (part / MANIFEST).write_text(_as_json(manifest, folder))
         _sync_tree(part)
-        if folder.exists():
-            folder.rename(replaced)
-        part.rename(folder)
+        _appear(part, folder, replaced)
     except BaseException:
         _put_back(replaced, folder)
         shutil.rmtree(part, ignore_errors=True)
         raise
     _sync(folder.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    for leftover in (part, replaced):  # the older one is in either, by the way it was replaced
+        shutil.rmtree(leftover, ignore_errors=True)
     return folder
+
+
+def _appear(part: Path, folder: Path, replaced: Path) -> None:
+    """Give `part` the name `folder`. An older one there swaps names with it in one step where the kernel can;
+    elsewhere it goes aside first, and `latest_checkpoint` looks for it there."""
+    if folder.exists():
+        if _exchange(part, folder):
+            return
+        folder.rename(replaced)
+    part.rename(folder)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names at once. False where the system or the file system has no call for it."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    return rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0
 
 
 def _put_back(replaced: Path, folder: Path) -> None:
@@ -146,10 +167,13 @@ def verify_checkpoint(folder: Path) -> Manifest:
 
 
 def latest_checkpoint(root: Path) -> Path | None:
-    """The whole checkpoint of the highest step directly below `root`; others are passed over."""
+    """The whole checkpoint of the highest step directly below `root`, by the names that runs give (`step-`).
+
+    One that was set aside for a newer one of its name, which then never came, is found under its hidden name.
+    """
     found: list[tuple[int, Path]] = []
     for folder in root.iterdir() if root.is_dir() else ():
-        if folder.name.startswith(".") or not (folder / MANIFEST).is_file():
+        if not _is_named(folder) or not (folder / MANIFEST).is_file():
             continue
         try:
             found.append((read_manifest(folder).step, folder))
@@ -162,6 +186,20 @@ def latest_checkpoint(root: Path) -> Path | None:
             continue
         return folder
     return None
+
+
+def clear_leftovers(root: Path) -> None:
+    """Remove what interrupted writes and removals left directly below `root`. Only for who has it alone."""
+    for folder in root.iterdir() if root.is_dir() else ():
+        if folder.name.startswith(_HIDDEN) and folder.is_dir() and not _is_named(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_named(folder: Path) -> bool:
+    """Whether this is the name of a checkpoint, or of the only one left of its name."""
+    hidden = folder.name.startswith(_HIDDEN) and folder.name.endswith(_REPLACED)
+    name = folder.name.removeprefix(_HIDDEN).removesuffix(_REPLACED) if hidden else folder.name
+    return name.startswith(_NAMED) and not (hidden and (folder.parent / name).exists())
 
 
 class Saves(Protocol):

@@ -51,8 +51,15 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
     """
     tell = on_progress or _silent
     text = os.fspath(name)
-    folder = Path(text).expanduser()
-    if (folder / "config.json").is_file():
+    try:
+        folder = Path(text).expanduser()
+        is_model = (folder / "config.json").is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # too long, not a path, no such user
+        raise ModelError(
+            f"{text[:200]!r} can be no model's name: {error}",
+            fix=f"give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+        ) from error
+    if is_model:
         return folder.absolute()
     if (published := published_folder(text)) is not None:
         return published

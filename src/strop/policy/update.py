@@ -23,7 +23,7 @@ from strop.policy.measures import StepMeasures
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
-from strop.policy.weights_file import has_names, read_tensors, write_model, write_tensors
+from strop.policy.weights_file import has_names, read_tensors, sha256_of, write_model, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import Algorithm, HyperParameters
 
@@ -83,6 +83,9 @@ class Learner:
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
         }
+        # Neither is in a checkpoint: a resumed run must find in the model what this one did.
+        unchanged = exact if self._reference is not None else self._frozen
+        self._start_sha256 = sha256_of(unchanged) if unchanged else None
         self.policy_version = 0
 
     def weights(self) -> nn.Module:
@@ -132,16 +135,28 @@ class Learner:
             write_tensors(state / "masters.safetensors", masters)
         write_tensors(state / "optimizer.safetensors", self._optimizer.state())
         write_tensors(state / "rng.safetensors", {"torch": torch.get_rng_state()})
-        (state / "state.json").write_text(json.dumps({"policy_version": self.policy_version}))
+        told = {"policy_version": self.policy_version, "start_sha256": self._start_sha256}
+        (state / "state.json").write_text(json.dumps(told))
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote. The reference stays what the learner was made with: the start
-        weights."""
+        weights, which must be those of the run that saved.
+
+        Raises:
+            CheckpointError: no trainer state, another model, or other start weights.
+        """
         state = folder / "trainer"
         if not (state / "state.json").is_file():
             raise CheckpointError(
                 f"{str(folder)!r} holds no trainer state: it can be served, but not resumed",
                 fix="resume from a checkpoint of the run, not from an exported model",
+            )
+        told = json.loads((state / "state.json").read_text())
+        if told["start_sha256"] != self._start_sha256:
+            raise CheckpointError(
+                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights are "
+                "not those of the model that is named now",
+                fix="restore the model as it was, or start a new job with the checkpoint's folder as its model",
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
@@ -150,7 +165,7 @@ class Learner:
             raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
         self._optimizer.load_state(saved, read_tensors(state / "optimizer.safetensors"))
         torch.set_rng_state(read_tensors(state / "rng.safetensors")["torch"])
-        self.policy_version = int(json.loads((state / "state.json").read_text())["policy_version"])
+        self.policy_version = int(told["policy_version"])
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:
         """The forests of a mini-batch that have a gradient."""

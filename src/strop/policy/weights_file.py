@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of one file, or of a model folder."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     return {name: value for file in files for name, value in load_file(file).items()}
+
+
+def sha256_of(tensors: dict[str, Tensor]) -> str:
+    """One hash of names, shapes, dtypes and bits."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,8 +20,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from strop.runtime.guardian import guard
+from strop.runtime.guardian import clear_after, guard
 from strop.runtime.lines import LineSplitter
+
+_MARK = "STROP_WORKER"
+"""What all descendants of a child have in their environment, with its own value."""
 
 _CHUNK_BYTES = 64 * 1024
 _EVENT_LIMIT_BYTES = 2**20
@@ -68,6 +72,7 @@ class Child:
         self._on_event = on_event
         self._on_line = on_line
         self._on_exit = on_exit
+        self._id = secrets.token_hex(8)
         self._last_lines: deque[str] = deque(maxlen=_NUM_LAST_LINES)
         self.exited = asyncio.Event()
 
@@ -86,7 +91,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(theirs.fileno(),),
-                env=env,
+                env={**env, _MARK: self._id},
                 start_new_session=True,
             )
         except BaseException:
@@ -150,6 +155,8 @@ class Child:
             drain.cancel()
         self._on_exit()
         self.exited.set()
+        if self._popen.returncode < 0:  # the guardian itself was killed
+            await asyncio.to_thread(clear_after, self._popen.pid, f"{_MARK}={self._id}")
 
     async def _drain(self, pipe: IO[bytes], stream: str) -> None:
         loop = asyncio.get_running_loop()

@@ -82,6 +82,31 @@ def _clear(worker_pid: int, status: int | None) -> int:
     return _exit_code(status)
 
 
+def clear_after(guardian_pid: int, mark: str) -> None:
+    """End what a guardian left that was killed before it could clear up: its session, and whoever has `mark`
+    (`NAME=value`) in its environment.
+
+    The session's number is not given to another process while it has a member. Does nothing without /proc.
+    """
+    while left := _left_of(guardian_pid, mark.encode()):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _left_of(session_id: int, mark: bytes) -> list[int]:
+    found: list[int] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # The name in parentheses may hold anything; state, parent, group and session follow it.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if fields[0] in ("Z", "X") or int(folder.name) == os.getpid():
+                continue
+            if int(fields[3]) == session_id or mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
 def _reap(worker_pid: int, status: int | None) -> int | None:
     """Collect whatever has ended; daemonised descendants arrive here too."""
     while True:

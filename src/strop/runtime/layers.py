@@ -43,7 +43,7 @@ def requirement_lines(requirements: str) -> list[str]:
     """
     if len(requirements) > _MAX_REQUIREMENTS_CHARS or "\0" in requirements:
         raise FunctionError(
-            f"the requirements have {len(requirements)} characters; at most {_MAX_REQUIREMENTS_CHARS} are read"
+            f"the requirements have {len(requirements)} characters, the limit is {_MAX_REQUIREMENTS_CHARS}"
         )
     lines = [line.partition(" #")[0].strip() for line in requirements.replace("\\\n", " ").splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]

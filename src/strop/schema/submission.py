@@ -36,8 +36,8 @@ class Wanted(StrEnum):
 
 
 class Submission(BaseModel):
-    """`request` is the client's JSON; `config` the checked `JobConfig` with the values of `runtime.env`, so
-    it is secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
+    """`request` is the client's JSON, `config` the checked `JobConfig`; both hold the values of `runtime.env`
+    and are secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
     trainer has to lay out before `config` is true.
 
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the

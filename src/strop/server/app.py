@@ -74,11 +74,11 @@ def create_app(
     Raises:
         StoreError: the database, the blob store or the home cannot be used.
     """
-    database = open_database(settings.database_url)
+    database = open_database(settings.database_place)
     services = Services(
         settings=settings,
         database=database,
-        blobs=Blobs(settings.storage_url),
+        blobs=Blobs(settings.storage_place),
         signer=open_signer(settings.home),
         layers=LayerBuilder(database, settings.home),
         flow=flow,

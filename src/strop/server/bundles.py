@@ -1,6 +1,6 @@
 """A zip of user code -> a checked blob and a folder with its files, both named by the content's hash.
 
-What a zip may not do: leave its folder, link, stand twice under one name, grow beyond its limits when unpacked.
+What a zip may not do: leave its folder, link, hold one name twice, grow beyond its limits when unpacked.
 """
 
 from __future__ import annotations

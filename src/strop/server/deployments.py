@@ -182,9 +182,9 @@ def _create(services: Services, caller: Caller, asked: Asked) -> Deployment:
     with services.database.write() as session:
         model = usable_model(session, asked.model_name, workspace_id=caller.workspace_id)
         deployment = Deployment(
-            deployed_model=f"{asked.model_name}-{asked.suffix or secrets.token_hex(4)}",
+            deployed_model=f"{model.name}-{asked.suffix or secrets.token_hex(4)}",
             workspace_id=caller.workspace_id,
-            model_name=asked.model_name,
+            model_name=model.name,
             base_model=model.base_model,
             source=model.source,
             plan=asked.plan,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 from sqlalchemy.orm import Session
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/fine-tunes", tags=["fine-tunes"])
 
 @router.post("", summary="Submit a job")
 def create(
-    request: Request, services: ServicesHere, caller: CallerHere, body: dict[str, Any] = Body()
+    request: Request, services: ServicesHere, caller: CallerHere, body: Annotated[dict[str, Any], Body()]
 ) -> Response:
     asked = read_job(body)
     job_id = new_job_id()
@@ -52,7 +52,7 @@ def create(
             job_id=job_id,
             creator=caller.key_name,
             request=body,
-            config=config.model_dump(mode="json"),
+            config=config.model_dump(mode="json", exclude_unset=True),
             bundles=plan.bundles,
             layers=plan.layers,
             files=plan.files,

@@ -78,7 +78,7 @@ class Fleets:
 
     @property
     def client(self) -> aiohttp.ClientSession:
-        """The connections to replicas, without deadlines: answers may take long, and a lost replica closes."""
+        """The connections to replicas, without deadlines: answers take long, and a lost replica closes."""
         assert self._client is not None, "there are no replicas before `open`"
         return self._client
 
@@ -98,8 +98,9 @@ class Fleets:
     async def close(self) -> None:
         """End all replicas at once; the rows stay, so that the next server starts them again."""
         if self._recording is not None:
-            self._recording.cancel()
-            await asyncio.wait({self._recording})
+            recording, self._recording = self._recording, None
+            recording.cancel()
+            await asyncio.wait({recording})
         every = [*self._deployed.values(), *self._going.values()]
         await asyncio.gather(*(one.fleet.close(at_once=True) for one in every))
         await asyncio.gather(*self._leaving, return_exceptions=True)
@@ -107,7 +108,9 @@ class Fleets:
             await self._client.close()
 
     def add(self, deployment: Deployment) -> None:
-        """Run what the store has a row of."""
+        """Run what the store has a row of; nothing before `open` and after `close`."""
+        if self._recording is None:
+            return
         threads = max(1, (os.cpu_count() or 1) // deployment.capacity)
         spec = ReplicaSpec(
             deployed_model=deployment.deployed_model,

@@ -1,4 +1,4 @@
-"""Functions: upload URLs, layers, registration, instances and their logs; DashScope's calls 1 to 11 and a few of ours."""
+"""Functions: upload URLs, layers, registration, instances, their logs: DashScope's calls and some of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/healthz` and `/metrics`: whether the server works, and how much of what it has. Open to everybody; both tell counts."""
+"""`/healthz` and `/metrics`: whether the server works, and counts of what it has. Open to everybody."""
 
 from __future__ import annotations
 

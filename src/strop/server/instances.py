@@ -1,4 +1,4 @@
-"""Entities -> running instances: workers in processes of their own, started when first needed, called by HTTP."""
+"""Entities -> running instances: workers in processes of their own, started when first needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of `POST /fine-tunes` -> typed values, or every problem of it at once. Nothing is looked up here."""
+"""The JSON of `POST /fine-tunes` -> typed values, or every problem at once. Nothing is looked up here."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _problem(detail: Any) -> Problem:
 
 
 def _names_at(path: tuple[str | int, ...]) -> list[str]:
-    model = {"rollout": FunctionAsked, "rewards": FunctionAsked}.get(str(path[0]) if path else "", None)
+    model = {"rollout": FunctionAsked, "rewards": FunctionAsked}.get(str(path[0]) if path else "")
     if model is None:
         model = DatasetAsked if path else JobAsked
     return list(model.model_fields)

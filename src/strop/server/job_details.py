@@ -1,4 +1,4 @@
-"""`/fine-tunes/{job}/...`: what a job said and made: logs, events, metrics, trajectories, checkpoints, a live stream."""
+"""`/fine-tunes/{job}/...`: what a job said and made, from its logs to its checkpoints, and a live stream."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A job that was asked for -> all that its trainer needs: checked configuration, code, environments, rows.
 
-Everything a client named is looked up and every problem told at once; the flow's own checks come after (`flow`).
+Everything a client named is looked up and every problem told at once; the flow's own checks come after.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strop.store.files import get_file
 
 @dataclass(slots=True)
 class JobPlan:
-    """`job` has the form of `job.yaml`. `files` are (type, file id, name); what follows is by function label."""
+    """`job` has the form of `job.yaml`. `files` are (type, file id, name); the rest is by function label."""
 
     job: dict[str, Any]
     files: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])

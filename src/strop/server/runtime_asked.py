@@ -1,4 +1,4 @@
-"""DashScope's `FunctionComponentRuntime` as clients send it -> what is used here, and what cannot be honoured."""
+"""DashScope's `FunctionComponentRuntime` as clients send it -> what is used here, and what is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EnvValue = str | int | float | bool
 
 
 class RuntimeAsked(BaseModel):
-    """`concurrency` calls in flight in a worker; `env` is secret. The sizes are those of a cloud container."""
+    """`concurrency`: calls in flight in a worker; `env` is secret. The sizes are a cloud container's."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import os
@@ -55,10 +56,8 @@ def open_signer(folder: Path) -> Signer:
         StoreError: the file cannot be read or made.
     """
     path = folder / FILE
-    try:
+    with contextlib.suppress(FileExistsError):
         write_private(path, secrets.token_hex(32))
-    except FileExistsError:
-        pass
     try:
         text = path.read_text().strip()
     except OSError as error:

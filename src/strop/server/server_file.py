@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from strop.errors import StoreError
-
-SERVER_FILE = "server.json"
+from strop.store.home import SERVER_FILE
 
 
 @contextmanager
@@ -32,8 +31,6 @@ def written_down(folder: Path, url: str) -> Generator[None]:
     try:
         yield
     finally:
-        try:
+        with suppress(OSError):  # somebody took it away
             if path.read_text(encoding="utf-8") == text:
                 path.unlink()
-        except OSError:
-            pass  # another server has it, or somebody took it away

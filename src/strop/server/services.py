@@ -1,4 +1,4 @@
-"""What the routes work with: one value on `app.state`, handed to them by dependencies. No module holds state."""
+"""What the routes work with: one value on `app.state`, handed to them by dependencies."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqlalchemy import URL
+
 from strop.errors import ConfigError, Problem
 from strop.store.home import home
 
@@ -32,9 +34,9 @@ class Limits:
 class Settings:
     """`public_url` is where clients reach the server; None takes what each request says.
 
-    `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs` trainers
-    work at once, the others queue; `max_deaths` of them in a row may die without a new checkpoint. With `supervise`
-    off no trainer is started: another server on the same store does that.
+    `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs`
+    trainers work at once, the others queue; a job's trainer may die `max_deaths` times without a new checkpoint.
+    With `supervise` off no trainer is started: another server on the same store does that.
     """
 
     home: Path = field(default_factory=home)
@@ -49,6 +51,17 @@ class Settings:
     cancel_grace_s: float = 300.0
     supervise: bool = True
     limits: Limits = Limits()
+
+    @property
+    def database_place(self) -> str | URL:
+        """Where the database is: as given, as the environment says, else in this home."""
+        given = self.database_url or os.environ.get("STROP_DATABASE_URL")
+        return given or URL.create("sqlite", database=str(self.home / "strop.db"))
+
+    @property
+    def storage_place(self) -> str:
+        """Where the blobs are: as given, as the environment says, else in this home."""
+        return self.storage_url or os.environ.get("STROP_STORAGE_URL") or str(self.home / "blobs")
 
 
 def settings_from_environment(**given: object) -> Settings:

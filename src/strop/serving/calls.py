@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, Self
 
 from strop.gateway.answering import Answering
@@ -64,7 +65,9 @@ class ServedCall:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._leave()
 
     def interrupt(self, reason: Exception) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Text, UniqueConstraint, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.errors import StoreError
+from strop.errors import MissingError
 from strop.schema.job import Checkpoint
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base, of_job
@@ -63,11 +63,11 @@ def mark_published(session: Session, checkpoint_id: str) -> None:
 
 def get_checkpoint(session: Session, checkpoint_id: str) -> Checkpoint:
     """Raises:
-    StoreError: no such checkpoint.
+    MissingError: no such checkpoint.
     """
     row = session.get(CheckpointRow, checkpoint_id)
     if row is None:
-        raise StoreError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
+        raise MissingError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
     return row.checkpoint()
 
 

@@ -43,6 +43,12 @@ async def test_without_a_suffix_names_differ_and_with_a_taken_one_it_is_409(plan
     assert (refused.status_code, refused.json()["code"]) == (409, "Conflict")
 
 
+async def test_the_bundled_model_may_be_deployed_by_each_of_its_names(plane: Plane) -> None:
+    body = {"model_name": "HuggingFaceTB/SmolLM2-135M-Instruct", "suffix": "a"}
+    made = await plane.output("POST", "/deployments", body)
+    assert (made["deployed_model"], made["model_name"]) == ("smollm2-135m-a", "smollm2-135m")
+
+
 async def test_what_a_client_sends_and_this_server_has_no_use_for_is_said(plane: Plane) -> None:
     body = {"model_name": "tiny", "capacity": None, "suffix": None, "plan": "Lora", "template_id": "t1"}
     made = await plane.output("POST", "/deployments", body)

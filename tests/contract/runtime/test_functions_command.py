@@ -209,6 +209,14 @@ def test_wrong_usage_exits_2(invoke: Invoke, words: tuple[str, ...], told: str) 
     assert told in done.stderr
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe{}", b"[" * 200_000])
+def test_an_input_beyond_reading_is_wrong_usage(project: Path, invoke: Invoke, content: bytes) -> None:
+    (project / "odd.json").write_bytes(content)
+    done = invoke("test", "functions.demo.Refuses", "--input", "odd.json")
+    assert done.exit_code == 2
+    assert "no valid JSON" in done.stderr
+
+
 def test_an_input_that_lacks_a_field_names_it(invoke: Invoke) -> None:
     done = invoke("test", "functions.demo.Refuses", "--input", "-", stdin='{"ground_truth": "1"}')
     assert done.exit_code == 2

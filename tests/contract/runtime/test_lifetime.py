@@ -215,6 +215,26 @@ async def test_a_worker_dies_with_its_guardian(root: Path, until: Until, process
         assert (await pool.call("Good", PAYLOAD)).ok
 
 
+async def test_the_children_of_a_worker_whose_guardian_is_killed_are_gone_and_the_others_live(
+    root: Path, until: Until, processes_of: ProcessesOf
+) -> None:
+    job_id, other_id = f"job-{uuid.uuid4()}", f"job-{uuid.uuid4()}"
+    children = PAYLOAD.model_copy(update={"ground_truth": "children"})
+    async with (
+        pool_of(root, job_id, config("Good")) as pool,
+        pool_of(root, other_id, config("Good")) as other,
+    ):
+        guardian = min(processes_of(job_id))
+        assert (await pool.call("Good", children)).ok
+        assert (await other.call("Good", children)).ok
+        old, others = set(processes_of(job_id)), set(processes_of(other_id))
+        assert len(old) == len(others) == 5
+        os.kill(guardian, signal.SIGKILL)
+        await until(lambda: not old & set(processes_of(job_id)))
+        assert set(processes_of(other_id)) == others
+        assert (await pool.call("Good", PAYLOAD)).ok
+
+
 class Busy:
     """What a worker answers when its queue is full."""
 

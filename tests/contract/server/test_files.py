@@ -5,21 +5,21 @@ import pytest
 from fakes.server import ROWS, json_lines
 
 
-def test_a_file_is_stored_listed_told_and_deleted(server):
+def test_a_file_is_stored_listed_told_and_deleted(own_server):
     content = json_lines(ROWS)
-    file_id = server.upload_rows()
-    told = server.http.get(f"/files/{file_id}").json()["data"]
+    file_id = own_server.upload_rows()
+    told = own_server.http.get(f"/files/{file_id}").json()["data"]
     assert told["name"] == "train.jsonl"
     assert told["size"] == len(content)
     assert told["sha256"] == hashlib.sha256(content).hexdigest()
     assert told["md5"] == hashlib.md5(content).hexdigest()
     assert told["purpose"] == "fine-tune"
-    second = server.upload_rows(b'{"a": 1}\n', name="other.jsonl")
-    listed = server.http.get("/files", params={"page_no": 1, "page_size": 1}).json()["data"]
+    second = own_server.upload_rows(b'{"a": 1}\n', name="other.jsonl")
+    listed = own_server.http.get("/files", params={"page_no": 1, "page_size": 1}).json()["data"]
     assert (listed["total"], [one["file_id"] for one in listed["files"]]) == (2, [second])
-    assert server.http.delete(f"/files/{file_id}").status_code == 200
-    assert server.http.get(f"/files/{file_id}").status_code == 404
-    assert server.http.delete(f"/files/{file_id}").status_code == 404
+    assert own_server.http.delete(f"/files/{file_id}").status_code == 200
+    assert own_server.http.get(f"/files/{file_id}").status_code == 404
+    assert own_server.http.delete(f"/files/{file_id}").status_code == 404
 
 
 def test_the_purpose_defaults_and_descriptions_are_kept(server):
@@ -32,13 +32,13 @@ def test_the_purpose_defaults_and_descriptions_are_kept(server):
     assert (told["purpose"], told["description"]) == ("fine-tune", "my desc")
 
 
-def test_equal_contents_share_a_blob_until_the_last_file_has_gone(server):
-    first, second = server.upload_rows(), server.upload_rows(name="again.jsonl")
-    blobs = [path for path in (server.home / "blobs" / "files").rglob("*") if path.is_file()]
+def test_equal_contents_share_a_blob_until_the_last_file_has_gone(own_server):
+    first, second = own_server.upload_rows(), own_server.upload_rows(name="again.jsonl")
+    blobs = [path for path in (own_server.home / "blobs" / "files").rglob("*") if path.is_file()]
     assert len(blobs) == 1
-    server.http.delete(f"/files/{first}")
+    own_server.http.delete(f"/files/{first}")
     assert blobs[0].is_file()
-    server.http.delete(f"/files/{second}")
+    own_server.http.delete(f"/files/{second}")
     assert not blobs[0].exists()
 
 

@@ -41,16 +41,33 @@ def test_a_mixed_pass_has_spans_for_prompts_and_rows_for_the_rest():
     batch = make_batch(cache, np.array([1, 4, 0, 3]), np.array([True, False, False, True]))
     assert batch.ids_N.tolist() == [5, 22, 23, 24, 25, 60, 61, 62]
     assert batch.positions_N.tolist() == [5, 2, 3, 4, 5, 0, 1, 2]
-    assert batch.spans == (
-        Span(slot=1, begin=1, count=4, position=2),
-        Span(slot=3, begin=5, count=3, position=0),
-    )
+    found = [(span.slot, span.begin, span.count, span.position) for span in batch.spans]
+    assert found == [(1, 1, 4, 2), (3, 5, 3, 0)]
+    (block,) = batch.spans[0].blocks
+    assert (block.begin, block.end, block.attended) == (1, 5, 16)
+    seen = (block.mask_L1T[:, 0] == 0).tolist()
+    assert seen == [[key <= position for key in range(16)] for position in (2, 3, 4, 5)]
     assert batch.together_B is not None
     assert batch.together_rows_B is not None
     assert batch.together_B.tolist() == [0]
     assert batch.together_rows_B.tolist() == [0]
     assert batch.logit_rows_M is not None
     assert batch.logit_rows_M.tolist() == [0, 7]
+
+
+def test_a_long_span_is_cut_into_blocks_that_each_read_to_their_own_end():
+    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=4, dtype=torch.float32)
+    cache = KVCache(shape, num_slots=1, max_length=150, device=torch.device("cpu"))
+    cache.num_cached_S[0] = 10
+    (span,) = make_batch(cache, np.array([139]), np.array([True])).spans
+    assert [(block.begin, block.end, block.attended) for block in span.blocks] == [
+        (0, 64, 80),
+        (64, 128, 144),
+        (128, 139, 150),
+    ]
+    for block in span.blocks:
+        seen_L = (block.mask_L1T[:, 0] == 0).sum(dim=1).tolist()
+        assert seen_L == [10 + row + 1 for row in range(block.begin, block.end)]
 
 
 def test_rows_of_the_cache_are_where_views_find_them():

@@ -1,5 +1,6 @@
 """The part of a traceback that is the user's."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -55,3 +56,16 @@ def test_without_a_frame_below_the_root_other_frames_remain(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="Expecting") as caught:
         json.loads("{")
     assert "test_tracebacks.py" in user_traceback(caught.value, tmp_path)
+
+
+def test_frames_of_the_interpreter_are_left_out_where_the_root_is_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken_judge.py").write_text("import no_such_module_at_all\n")
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module("broken_judge")
+    text = user_traceback(caught.value, tmp_path)
+    assert "frozen importlib" not in text
+    assert 'File "broken_judge.py", line 1, in <module>' in text

@@ -1,109 +1,15 @@
 """The whole flow on fakes: order, schedules, stopping, resuming."""
 
 import asyncio
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from fakes.capture import FakeCapture
-from fakes.functions import FakeFunctions, last_digit, one_call_agent
-from fakes.learner import FakeCheckpoints, FakeLearner
-from fakes.publisher import FakePublisher
-from fakes.recorder import FakeRecorder
+from fakes.bench import Bench, job, rows
+from fakes.functions import last_digit, one_call_agent
 from strop.errors import CheckpointError, DataError, TrainingError
 from strop.observability.metrics import UnknownMetricError
-from strop.pipeline.dataset import Dataset
-from strop.pipeline.loop import train
-from strop.pipeline.ports import Machines
-from strop.pipeline.stop import StopFlag
-from strop.schema.config import JobConfig
 from strop.schema.job import JobStatus
-from strop.schema.sample import Sample
-
-
-def rows(count: int, name: str = "train") -> Dataset:
-    samples = tuple(
-        Sample(
-            sample_id=f"{name}{index}",
-            row=index + 1,
-            messages=[{"role": "user", "content": f"{name} {index}"}],
-        )
-        for index in range(count)
-    )
-    return Dataset(path=Path(f"{name}.jsonl"), samples=samples)
-
-
-def job(*, functions=None, validation=True, **hyper) -> JobConfig:
-    defaults = {"batch_size": 2, "n_rollouts": 4, "eval_steps": 2, "max_steps": 4, "save_strategy": "no"}
-    defaults |= {"max_length": 64, "max_prompt_length": 32, "max_attempts": 2, "n_epochs": 9}
-    code = {"classpath": "a.B"}
-    datasets = [{"file_name": "train.jsonl"}]
-    if validation:
-        datasets.append({"type": "validation", "file_name": "validation.jsonl"})
-    return JobConfig.model_validate(
-        {
-            "model": "m",
-            "datasets": datasets,
-            "functions": functions
-            or [
-                {"type": "rollout", "name": "agent", "fcmodel": code},
-                {"type": "reward", "name": "right", "fcmodel": code},
-            ],
-            "training": {"hyper_parameters": defaults | hyper},
-        }
-    )
-
-
-class Bench:
-    """Fake machines of one process, and a stop flag that a log entry may set."""
-
-    def __init__(self, folder: Path, *, stop_at=None, agent=None, right=last_digit) -> None:
-        self.folder = folder
-        self.stop = StopFlag()
-        self.stop_at = stop_at
-        self.capture = FakeCapture()
-        self.functions = FakeFunctions(agent=agent or one_call_agent(self.capture), right=right)
-        self.learner = FakeLearner()
-        self.checkpoints = FakeCheckpoints(self.learner)
-        self.publisher = FakePublisher(self.learner)
-        self.recorder = FakeRecorder(on=self.on)
-
-    def on(self, entry) -> None:
-        if entry == self.stop_at:
-            self.stop.set()
-
-    async def train(self, config=None, training=None, validation=None, **options):
-        config = config or job()
-        machines = Machines(
-            capture=self.capture,
-            functions=self.functions,
-            learner=self.learner,
-            checkpoints=self.checkpoints,
-            publisher=self.publisher,
-            recorder=self.recorder,
-        )
-        if validation is None and len(config.datasets) == 2:
-            validation = rows(3, "held")
-        return await train(
-            config,
-            machines,
-            training or rows(8),
-            validation,
-            job_id="job",
-            folder=self.folder,
-            stop=self.stop,
-            **options,
-        )
-
-    @property
-    def phases(self) -> list[str]:
-        """What was recorded, without progress and notes, in words."""
-        return [
-            " ".join(str(word) for word in entry)
-            for entry in self.recorder.log
-            if entry[0] != "progress" and entry != ("event", "note")
-        ]
 
 
 @pytest.fixture
@@ -420,6 +326,7 @@ async def test_the_last_checkpoint_must_be_written(bench):
     with pytest.raises(CheckpointError, match="disk is full"):
         await bench.train()
     assert bench.recorder.statuses[-1] is JobStatus.FAILED
+    assert sum(bench.stop.waits) == 30 * 60
 
 
 STOPS = [

@@ -11,6 +11,7 @@ import pytest
 from safetensors import SafetensorError
 
 from strop.errors import CheckpointError
+from strop.policy import checkpoint
 from strop.policy.checkpoint import (
     MANIFEST,
     latest_checkpoint,
@@ -72,6 +73,32 @@ def test_damage_is_named_and_the_one_before_is_the_latest(damage, message: str, 
     with pytest.raises(CheckpointError, match=message):
         verify_checkpoint(newer)
     assert latest_checkpoint(tmp_path) == older
+
+
+def test_a_checkpoint_and_its_successor_change_places_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    written(tmp_path, 1)
+    names: list[list[str]] = []
+    exchange = checkpoint._exchange
+
+    def watched(one: Path, other: Path) -> bool:
+        names.append(sorted(path.name for path in tmp_path.iterdir()))
+        done = exchange(one, other)
+        names.append(sorted(path.name for path in tmp_path.iterdir()))
+        return done
+
+    monkeypatch.setattr(checkpoint, "_exchange", watched)
+    monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("renamed in two steps"))
+    write_checkpoint(tmp_path / "step-1", fill, step=7, policy_version=7)
+    assert names == [[".step-1.part", "step-1"]] * 2
+    assert read_manifest(tmp_path / "step-1").step == 7
+
+
+def test_a_folder_of_another_name_is_not_taken_for_the_run_s_newest(tmp_path: Path):
+    written(tmp_path, 1)
+    written(tmp_path, 2).rename(tmp_path / "left-1-step-2")
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-1"
 
 
 def test_the_latest_is_that_of_the_highest_step_and_not_of_the_last_name(tmp_path: Path):
@@ -142,6 +169,7 @@ if moment == 1:
 if moment == 2:
     checkpoint._sync_tree = die
 if moment == 3:  # the old folder of that name is aside, the new one not there yet
+    checkpoint._exchange = lambda one, other: False
     rename = Path.rename
     Path.rename = lambda path, target: die() if path.name.endswith(".part") else rename(path, target)
 if moment == 4:
@@ -159,7 +187,37 @@ def test_a_kill_at_any_moment_of_writing_leaves_a_whole_checkpoint(moment: int, 
     assert done.returncode == -signal.SIGKILL
     latest = latest_checkpoint(tmp_path)
     assert latest is not None
-    arrived, aside = moment == 4, moment == 3 and name == "step-1"
-    assert read_manifest(latest).step == (2 if arrived else 0 if aside else 1)
+    assert read_manifest(latest).step == (2 if moment == 4 else 1)
+    aside = moment == 3 and name == "step-1"  # the one that was set aside is found there
+    assert latest.name == (".step-1.replaced" if aside else name if moment == 4 else "step-1")
     written(tmp_path, 2 if name == "step-2" else 1)  # and the next write is not in the way of what is left
     assert not [path for path in os.listdir(tmp_path) if path.startswith(".")]
+
+
+TOO_LARGE = """
+import resource, sys
+from pathlib import Path
+from strop.errors import CheckpointError
+from strop.policy.checkpoint import write_checkpoint
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+def fill(folder):
+    (folder / "weights.bin").write_bytes(b"w" * 200_000)
+
+try:
+    write_checkpoint(Path(sys.argv[1]) / "step-2", fill, step=2, policy_version=2)
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_named_and_the_one_before_stays(tmp_path: Path):
+    older = written(tmp_path, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_LARGE, str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    assert "step-2' cannot be written: " in done.stdout
+    assert "fix: free some disk space there" in done.stdout
+    assert latest_checkpoint(tmp_path) == older
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]

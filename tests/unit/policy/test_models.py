@@ -55,6 +55,12 @@ def test_a_name_of_nothing_says_what_names_there_are():
         models.resolve("what?")
 
 
+@pytest.mark.parametrize("name", ["~no-such-user-here/model", "a" * 5000, "nul\0inside"])
+def test_what_can_be_no_path_is_no_model(name: str):
+    with pytest.raises(ModelError, match="give a folder, 'smollm2-135m', or an id such as"):
+        models.resolve(name)
+
+
 def test_a_hub_id_without_network_and_cache_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="neither on this machine nor could it be fetched") as caught:

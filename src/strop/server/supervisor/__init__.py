@@ -1,4 +1,4 @@
-"""Submitted jobs -> trainers: processes that are started, watched, started again, ended. The store is all it knows."""
+"""Submitted jobs -> trainers: processes that are started, watched, started again, ended."""
 
 from strop.server.supervisor.supervisor import Supervisor
 

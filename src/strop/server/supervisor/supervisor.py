@@ -1,6 +1,6 @@
-"""The loop that looks after every submitted job: starts what waits, notices what died, ends what will not end.
+"""The loop that looks after submitted jobs: starts what waits, notices what died, ends what will not end.
 
-It keeps nothing that matters: after a restart the rows say which jobs there are and which process works on each.
+It keeps nothing that matters: after a restart the rows say which jobs there are and who works on each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 LOOK_S = 0.5
 _NUM_LAST_LINES = 20
 _UNCLAIMED_GRACE_S = 30.0
-"""A trainer whose server died between starting it and noting its process claims the job itself within this."""
+"""A trainer whose server died between starting it and noting that claims the job itself within this."""
 
 _AT_WORK = (JobStatus.RUNNING, JobStatus.CANCELING)
 
@@ -62,7 +62,7 @@ class Supervisor:
                 await asyncio.to_thread(self.look)
             except StropError as error:
                 _log.error("the supervisor could not look after the jobs: %s", error)
-            except Exception:  # a process edge: jobs must not stay unattended because of one of them
+            except Exception:  # noqa: BLE001 - a process edge: jobs must not stay unattended because of one of them
                 _log.exception("the supervisor failed; it goes on")
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
@@ -76,6 +76,7 @@ class Supervisor:
 
     def look(self) -> None:
         """Bring every job one step further."""
+        self._trainers.reap()
         with self._database.read() as session:
             jobs = unfinished(session)
         num_working = 0
@@ -88,9 +89,9 @@ class Supervisor:
                     self._after_death(job, submission)
         waiting = [job for job, _ in jobs if job.status in (JobStatus.PENDING, JobStatus.QUEUING)]
         for job in waiting:
-            if self._trainers.lives(job):
-                continue  # it was told to go on while its trainer is still leaving
-            if num_working < self._settings.max_running_jobs:
+            if self._trainers.lives(job):  # it was paused, and is just ending
+                num_working += 1
+            elif num_working < self._settings.max_running_jobs:
                 num_working += self._start(job)
             elif job.status is JobStatus.PENDING:
                 self._move(job, JobStatus.QUEUING)

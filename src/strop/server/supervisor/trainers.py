@@ -1,4 +1,4 @@
-"""A job -> its trainer's process: started apart from the server, found again after the server's restart, ended."""
+"""A job -> its trainer's process: started apart from the server, found again after its restart, ended."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class Trainers:
         self._settings = settings
         self._command = tuple(command)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._exits: dict[str, int] = {}
 
     def folder(self, job_id: str) -> Path:
         return self._settings.home / "jobs" / job_id
@@ -59,9 +60,18 @@ class Trainers:
         except OSError as error:
             raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
         self._children[job_id] = child
+        self._exits.pop(job_id, None)
         mark = process_with(child.pid)
         # One that ended at once is a zombie until it is reaped, and has no mark any more.
         return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
+
+    def reap(self) -> None:
+        """Collect the trainers that have ended; their exit status is kept until it is taken."""
+        for job_id, child in list(self._children.items()):
+            code = child.poll()
+            if code is not None:
+                self._exits[job_id] = code
+                del self._children[job_id]
 
     def lives(self, job: Job) -> bool:
         """Whether the job's trainer is there. One that nobody has claimed is not."""
@@ -80,8 +90,8 @@ class Trainers:
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
-        child = self._children.pop(job_id, None)
-        return None if child is None else child.poll()
+        self.reap()
+        return self._exits.pop(job_id, None)
 
     def tail(self, job_id: str, *, lines: int) -> list[str]:
         """The last lines that the process itself wrote, outside its own recording."""

@@ -1,0 +1,135 @@
+"""`--resume` -> the checkpoint to go on from, checked against the job before any model loads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.cli.run_folder import CHECKPOINTS
+from strop.cli.text import t
+from strop.errors import CheckpointError, ConfigError, Problem
+
+if TYPE_CHECKING:
+    from strop.pipeline.loop import RunResult
+    from strop.schema.config import JobConfig
+
+AUTO = "auto"
+"""Go on from the newest checkpoint of `--out`, or begin where there is none: for who starts a job again
+whenever it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """`folder` is the run's, where it keeps its checkpoints; None: the checkpoint stands alone. Both are
+    absolute."""
+
+    checkpoint: Path
+    folder: Path | None
+    saved: dict[str, Any]
+
+    @property
+    def job_id(self) -> str:
+        """Of the job that wrote it."""
+        return str(self.saved["job_id"])
+
+    def lies_in(self, folder: Path) -> bool:
+        return self.checkpoint.parent == folder / CHECKPOINTS
+
+
+def find_resumed(given: str, out: Path | None) -> Resumed | None:
+    """The newest whole checkpoint that a user means by a run's folder, a checkpoint's folder, a job's id, or
+    `auto`. None: `auto`, and there is nothing yet.
+
+    Raises:
+        ConfigError: there is none; nothing has been loaded.
+        CheckpointError: the one named is damaged.
+    """
+    from strop.policy.checkpoint import MANIFEST, latest_checkpoint, verify_checkpoint
+    from strop.store.home import home
+
+    if given == AUTO:
+        if out is None:
+            raise _problem(
+                t("auto looks in the folder of --out, which is not given", "auto 需要同时给出 --out"),
+                t("add --out FOLDER", "请加上 --out 目录"),
+            )
+        found = latest_checkpoint(out.absolute() / CHECKPOINTS)
+        return None if found is None else _resumed(found, out)
+    place = next((one for one in (Path(given), home() / "jobs" / given) if one.is_dir()), None)
+    if place is None:
+        raise _problem(
+            t(f"there is no folder {given!r}", f"找不到目录 {given!r}"),
+            t(
+                "give the folder of a run, of one of its checkpoints, or the id of a job",
+                "请给出任务目录、检查点目录或任务 id",
+            ),
+        )
+    place = place.absolute()
+    if (place / MANIFEST).is_file():
+        verify_checkpoint(place)
+        return _resumed(place, out)
+    found = latest_checkpoint(place / CHECKPOINTS) or latest_checkpoint(place)
+    if found is None:
+        raise _problem(
+            t(
+                f"{str(place)!r} holds no whole checkpoint, nor is it one",
+                f"{str(place)!r} 不是检查点，其中也没有完整的检查点",
+            ),
+            t(
+                "give the folder of a run that has saved one; without --resume the job begins anew",
+                "请给出已保存检查点的任务目录；不加 --resume 则从头开始",
+            ),
+        )
+    return _resumed(found, out)
+
+
+def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
+    from strop.policy.checkpoint import read_manifest
+
+    shelf = checkpoint.parent
+    own = shelf.parent if shelf.name == CHECKPOINTS else None
+    saved = read_manifest(checkpoint).position
+    if "job_id" not in saved:
+        raise CheckpointError(
+            t(
+                f"{str(checkpoint)!r} was not written by a training run of this version",
+                f"{str(checkpoint)!r} 不是由此版本的训练任务写入的",
+            )
+        )
+    return Resumed(checkpoint=checkpoint, folder=out.absolute() if out else own, saved=saved)
+
+
+def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
+    """What a run ended with that has nothing left to do; None where there is.
+
+    Raises:
+        CheckpointError: the checkpoint is of another job: other rows or hyper-parameters.
+        DataError: training rows that cannot be read.
+    """
+    from strop.cli.session import with_dtypes
+    from strop.pipeline.dataset import load_dataset
+    from strop.pipeline.job_notes import total_steps
+    from strop.pipeline.loop import RunResult
+    from strop.pipeline.position import saved_position, start_position
+    from strop.schema.job import JobStatus
+
+    hyper = with_dtypes(config).hyper_parameters
+    (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "training")
+    # Lengths need the tokenizer and are checked when it is loaded.
+    training = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+    position = saved_position(resumed.saved, start_position(training, hyper))
+    if not resumed.saved["published"] or position.step < total_steps(hyper, len(training)):
+        return None
+    return RunResult(
+        status=JobStatus.SUCCEEDED,
+        steps=position.step,
+        checkpoint=resumed.checkpoint,
+        validations=position.validations,
+        sampled_tokens=position.sampled_tokens,
+        trained_tokens=position.trained_tokens,
+    )
+
+
+def _problem(message: str, fix: str) -> ConfigError:
+    return ConfigError("--resume", [Problem(place="--resume", message=message, fix=fix)])
