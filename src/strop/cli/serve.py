@@ -67,6 +67,7 @@ def serve(
         int | None,
         typer.Option(
             min=2,
+            envvar="STROP_SERVE_MAX_LENGTH",
             help=t(
                 f"Tokens of prompt and answer; if not given {DEFAULT_LENGTH}, or what the model was made for.",
                 f"提示与回答的总 token 数；默认取 {DEFAULT_LENGTH} 与模型上限中较小者。",
@@ -74,17 +75,28 @@ def serve(
         ),
     ] = None,
     max_sequences: Annotated[
-        int, typer.Option(min=1, help=t("Answers sampled together.", "同时采样的回答数。"))
+        int,
+        typer.Option(
+            min=1,
+            envvar="STROP_SERVE_MAX_SEQUENCES",
+            help=t("Answers sampled together.", "同时采样的回答数。"),
+        ),
     ] = 64,
     max_waiting: Annotated[
         int,
         typer.Option(
-            min=0, help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。")
+            min=0,
+            envvar="STROP_SERVE_MAX_WAITING",
+            help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。"),
         ),
     ] = 256,
     kv_memory: Annotated[
         float,
-        typer.Option(min=0.001, help=t("GiB for keys and values at most.", "KV 缓存内存上限（GiB）。")),
+        typer.Option(
+            min=0.001,
+            envvar="STROP_SERVE_KV_MEMORY",
+            help=t("GiB for keys and values at most.", "KV 缓存内存上限（GiB）。"),
+        ),
     ] = 2.0,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:

@@ -53,14 +53,21 @@ class Asked(BaseModel):
     tpm_limit: Limit | None = None
     charge_type: str | None = None
     template_id: str | None = None
-    deploy_spec: str | None = None
-    billing_method: str | None = None
+    deploy_spec: Any = None
+    billing_method: Any = None
+    model_version: str | None = None
 
     @field_validator("capacity", "plan", mode="before")
     @classmethod
     def _absent(cls, value: Any, info: Any) -> Any:
         """Clients send null for what was not set."""
         return cls.model_fields[info.field_name].default if value is None else value
+
+    @field_validator("model_version")
+    @classmethod
+    def _no_version(cls, value: str | None) -> None:
+        if value is not None:
+            raise ValueError("a version is a name of its own here: give it as model_name, such as NAME-v2")
 
     @field_validator("plan")
     @classmethod

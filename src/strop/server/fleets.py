@@ -49,7 +49,7 @@ class Deployed:
 
 
 class Fleets:
-    """`options` go to every `strop serve`. Until `open` nothing runs.
+    """Until `open` nothing runs.
 
     Concurrency:
         Every method is called from the event loop that `open` ran in.
@@ -61,12 +61,10 @@ class Fleets:
         *,
         make: Callable[[ReplicaSpec], Runs] = Replica,
         patience: Patience | None = None,
-        options: tuple[str, ...] = (),
     ) -> None:
         self._database = database
         self._make = make
         self._patience = patience or Patience()
-        self._options = options
         self._deployed: dict[str, Deployed] = {}
         self._going: dict[str, Deployed] = {}
         self._changed: set[str] = set()
@@ -115,7 +113,6 @@ class Fleets:
         spec = ReplicaSpec(
             deployed_model=deployment.deployed_model,
             source=deployment.source,
-            options=self._options,
             num_threads=threads,
         )
         self._deployed[deployment.deployed_model] = Deployed(

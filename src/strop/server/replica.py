@@ -21,7 +21,16 @@ from strop.runtime.child import Child
 
 logger = logging.getLogger(__name__)
 
-_OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
+_OWN_SETTINGS_PASSED_ON = frozenset(
+    {
+        "STROP_HOME",
+        "STROP_LANG",
+        "STROP_SERVE_KV_MEMORY",
+        "STROP_SERVE_MAX_LENGTH",
+        "STROP_SERVE_MAX_SEQUENCES",
+        "STROP_SERVE_MAX_WAITING",
+    }
+)
 """Of ours; the rest, keys among them, is none of a replica's business."""
 
 STOP_S = 35.0
@@ -30,7 +39,7 @@ STOP_S = 35.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
-    """What to serve and under which name. `options` go to `strop serve` as they are.
+    """What to serve and under which name.
 
     Units:
         num_threads: processor threads that one replica computes with.
@@ -38,7 +47,6 @@ class ReplicaSpec:
 
     deployed_model: str
     source: str
-    options: tuple[str, ...] = ()
     num_threads: int = 1
 
 
@@ -71,7 +79,7 @@ class Replica:
             EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is
             left then, nor when this is cancelled.
         """
-        await self._child.spawn(self._command, _environment(self.spec), json.dumps({"api_key": self.key}))
+        await self._child.spawn(self._command, environment_of(self.spec), json.dumps({"api_key": self.key}))
         try:
             async with asyncio.timeout(limit_s):
                 ready = await self._started
@@ -102,7 +110,7 @@ class Replica:
     def _command(self, descriptor: int) -> list[str]:
         spec = self.spec
         own = ["--name", spec.deployed_model, "--port", "0", "--channel", str(descriptor)]
-        return [sys.executable, "-m", "strop.cli", "serve", spec.source, *own, *spec.options]
+        return [sys.executable, "-m", "strop.cli", "serve", spec.source, *own]
 
     def _take_event(self, event: dict[str, Any]) -> None:
         if self._started.done():
@@ -117,7 +125,7 @@ class Replica:
             self._started.set_exception(EngineError(self.exit_text()))
 
 
-def _environment(spec: ReplicaSpec) -> dict[str, str]:
+def environment_of(spec: ReplicaSpec) -> dict[str, str]:
     """The server's environment without its own settings."""
     inherited = {
         name: value

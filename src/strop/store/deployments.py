@@ -135,7 +135,7 @@ def served_from(session: Session, model_name: str) -> list[str]:
 
 
 def _row(session: Session, deployed_model: str, workspace_id: str | None) -> DeploymentRow:
-    row = session.get(DeploymentRow, deployed_model)
+    row = None if "\0" in deployed_model else session.get(DeploymentRow, deployed_model)
     if row is None or workspace_id not in (None, row.workspace_id):
         raise _missing(deployed_model)
     return row

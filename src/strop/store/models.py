@@ -64,6 +64,8 @@ def register_model(session: Session, name: str, source: str) -> NamedModel:
 
 def find_model(session: Session, name: str, *, workspace_id: str | None = None) -> NamedModel | None:
     """The name as one workspace sees it; with None as the operator does."""
+    if "\0" in name:  # which PostgreSQL does not even take as a question
+        return None
     row = session.get(ModelRow, name)
     if row is None or (workspace_id is not None and row.workspace_id not in (None, workspace_id)):
         return None

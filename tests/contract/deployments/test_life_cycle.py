@@ -65,6 +65,7 @@ async def test_what_a_client_sends_and_this_server_has_no_use_for_is_said(plane:
         ({"model_name": "tiny", "capacity": 65}, "capacity"),
         ({"model_name": "tiny", "capacity": "two"}, "capacity"),
         ({"model_name": "tiny", "suffix": "../up"}, "suffix"),
+        ({"model_name": "tiny", "model_version": "2"}, "give it as model_name, such as NAME-v2"),
         ({"model_name": "tiny", "plan": "gold"}, "expected one of mu, cu, lora, ptu"),
         ({"model_name": "tiny", "rpm_limit": 0}, "rpm_limit"),
         ({"model_name": "tiny", "colour": "red"}, "colour"),
