@@ -219,7 +219,7 @@ def test_up_writes_down_where_it_is_and_commands_find_it(tmp_path: Path) -> None
         listed = subprocess.run(
             [*command, "jobs", "list", "--json"], env=env, capture_output=True, text=True, check=False
         )
-        server.send_signal(signal.SIGINT)
+        server.send_signal(signal.SIGTERM)
         server.stderr.read()
     assert (listed.returncode, listed.stdout.strip()) == (0, "[]"), listed.stderr
     assert not (tmp_path / "home" / "server.json").exists()
