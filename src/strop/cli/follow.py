@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from strop.cli.text import t
+from strop.pipeline.validation import MEAN_AT_1
 from strop.schema.job import JobStatus
 from strop.schema.shown import EventInfo, JobInfo, StepMetrics
 
@@ -39,7 +40,11 @@ class Following:
                 told = self._told.setdefault(item.step, set())
                 news = {name: value for name, value in item.metrics.items() if name not in told}
                 told.update(news)
-                self._live.metrics(item.step, news)
+                # A step and its validation may come at once; the step is told first.
+                held_out = {name: news.pop(name) for name in (MEAN_AT_1,) if name in news}
+                for values in (news, held_out):
+                    if values:
+                        self._live.metrics(item.step, values)
             case EventInfo():
                 total = item.data.get("total_steps")
                 if item.kind == PLANNED_EVENT and isinstance(total, int):

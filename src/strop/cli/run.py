@@ -140,7 +140,7 @@ run.__doc__ = t(
 )
 
 
-def refuse_local(**given: Path | None) -> None:
+def refuse_local(**given: str | Path | None) -> None:
     """Options that name folders of this machine mean nothing to a server.
 
     Raises:
