@@ -20,7 +20,7 @@ from strop.pipeline.batch import build_batch
 from strop.policy import models
 from strop.policy.update import Learner
 from strop.schema.batch import Batch
-from strop.schema.config import Algorithm, HyperParameters, Scheduler
+from strop.schema.config import HyperParameters, Scheduler
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import Completion, SamplingParams
@@ -41,7 +41,8 @@ class Step:
         self._number = 0
         hyper_parameters = HyperParameters.model_validate(
             {
-                "algorithm": Algorithm.GRPO,
+                "algorithm": "grpo",
+                "reference_kl": False,  # TRL keeps no reference without a KL term either
                 "learning_rate": LEARNING_RATE,
                 "lr_scheduler_type": Scheduler.CONSTANT,
                 "lr_warmup_steps": 0,

@@ -54,7 +54,15 @@ def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_r
     database = open_database(f"sqlite:///{tmp_path}/home/strop.db")
     with database.read() as session:
         job_id = told["job_id"]
-        assert get_job(session, job_id).status is JobStatus.SUCCEEDED
+        job = get_job(session, job_id)
+        assert job.status is JobStatus.SUCCEEDED
+        origins = job.config["origins"]
+        assert origins["training.hyper_parameters.learning_rate"] == "job.yaml:13"
+        assert origins["training.hyper_parameters.train_dtype"] == "this machine"
+        hits = step_metrics(session, job_id, ["perf/prefix_hit_rate"])["perf/prefix_hit_rate"]
+        assert all(0 < value < 1 for _, value in hits)
+        rerendered = step_metrics(session, job_id, ["trace/rerendered_prompts"])["trace/rerendered_prompts"]
+        assert [step for step, _ in rerendered] == list(range(1, 13))
         rewards = step_metrics(session, job_id, ["critic/rewards/mean"])["critic/rewards/mean"]
         assert [step for step, _ in rewards] == list(range(1, 13))
         assert all(math.isfinite(value) for _, value in rewards)
@@ -100,13 +108,22 @@ def test_every_problem_of_a_job_file_is_told_before_anything_starts(job_folder: 
     assert f"job.yaml:{text[: text.index('learning_rat')].count(chr(10)) + 1}" in done.stderr
 
 
-def test_a_dry_run_prints_the_resolved_job_and_starts_nothing(
+def test_a_dry_run_prints_the_resolved_job_with_its_origins_and_starts_nothing(
     job_folder: Path, strop: Strop, tmp_path: Path
 ) -> None:
     done = strop("run", job_folder / "job.yaml", "--dry-run", "--steps", 3, "--set", "learning_rate=1e-4")
     assert done.returncode == 0, done.stderr
-    hyper = json.loads(done.stdout)["training"]["hyper_parameters"]
+    told = json.loads(done.stdout)
+    hyper = told["training"]["hyper_parameters"]
     assert (hyper["max_steps"], hyper["learning_rate"], hyper["clip_ratio_high"]) == (3, 1e-4, 4e-4)
+    some = ("max_steps", "learning_rate", "batch_size", "clip_ratio_high", "temperature")
+    assert [told["origins"][f"training.hyper_parameters.{name}"] for name in some] == [
+        "--steps",
+        "--set",
+        "job.yaml:16",
+        "default of gspo",
+        "default",
+    ]
     assert not (tmp_path / "home").exists()
 
 

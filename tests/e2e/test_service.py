@@ -28,7 +28,8 @@ class Agent(AbstractRolloutProcessor):
             reply = await client.chat.completions.create(model=resource.model_name, messages=input.messages)
         said = {"role": "assistant", "content": reply.choices[0].message.content}
         print("rollout done")
-        return RolloutOutput(agent_output=AgentOutput(messages=[*input.messages, said]), status=TaskStatus.SUCCESS)
+        output = AgentOutput(messages=[*input.messages, said])
+        return RolloutOutput(agent_output=output, status=TaskStatus.SUCCESS)
 
 
 class ManyA(AbstractRewardProcessor):
@@ -40,8 +41,8 @@ class ManyA(AbstractRewardProcessor):
 
 HYPER = {
     "algorithm": "gspo", "learning_rate": "0.02", "lr_scheduler_type": "constant", "lr_warmup_steps": 0,
-    "batch_size": 4, "n_rollouts": 4, "n_epochs": 2, "max_length": 128, "max_prompt_length": 48, "max_tokens": 8,
-    "eval_steps": 2, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 9,
+    "batch_size": 4, "n_rollouts": 4, "n_epochs": 2, "max_length": 128, "max_prompt_length": 48,
+    "max_tokens": 8, "eval_steps": 2, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 9,
 }  # fmt: skip
 
 ROWS = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(8)]

@@ -1,10 +1,16 @@
-"""The whole flow on fakes, in one process: `Bench(folder).train(job(...))`."""
+"""The whole flow on fakes: a job, its rows, and a bench of machines of one process.
+
+`from fakes.bench import Bench, job, rows`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from fakes.capture import FakeCapture
+from fakes.critic import FakeCritic
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
 from fakes.publisher import FakePublisher
@@ -75,8 +81,10 @@ class Bench:
         self.checkpoints = FakeCheckpoints(self.learner)
         self.publisher = FakePublisher(self.learner)
         self.recorder = FakeRecorder(on=self.on)
+        self.counters = dict[str, float]
+        self.critic: FakeCritic | None = None
 
-    def on(self, entry) -> None:
+    def on(self, entry: tuple[Any, ...]) -> None:
         if entry == self.stop_at:
             self.stop.set()
 
@@ -89,6 +97,8 @@ class Bench:
             checkpoints=self.checkpoints,
             publisher=self.publisher,
             recorder=self.recorder,
+            counters=self.counters,
+            critic=self.critic,
         )
         if validation is None and len(config.datasets) == 2:
             validation = rows(3, "held")
@@ -111,3 +121,23 @@ class Bench:
             for entry in self.recorder.log
             if entry[0] != "progress" and entry != ("event", "note")
         ]
+
+
+def run_facts(*benches: Bench):
+    """All that two runs must agree in: what was sampled, learned, published and recorded."""
+    opened = [key for bench in benches for key in bench.capture.opened]
+    sampling = {key: value for bench in benches for key, value in bench.capture.sampling.items()}
+    values = {
+        (step, name): value
+        for bench in benches
+        for step, names in bench.recorder.values.items()
+        for name, value in names.items()
+        if not name.startswith(("timing/", "perf/"))
+    }
+    return SimpleNamespace(
+        opened=opened,
+        sampling=sampling,
+        values=values,
+        batches=[batch for bench in benches for batch in bench.learner.batches],
+        weights=benches[-1].learner.weights,
+    )

@@ -78,7 +78,8 @@ functions:
     name: my-rollout
     timeout: 60
     fcmodel: {classpath: "functions/rollout/rollout.py:RolloutProcessor"}
-    runtime: {cpu: 2, memory_size: 4096, concurrency: 10, env: {ENABLE_TRAJECTORY: true, MY_SECRET: value-to-hide}}
+    runtime:
+      {cpu: 2, memory_size: 4096, concurrency: 10, env: {ENABLE_TRAJECTORY: true, MY_SECRET: value-to-hide}}
   - type: reward
     name: my-reward
     weight: 1.0

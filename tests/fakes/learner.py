@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from strop.schema.batch import Batch
+from strop.schema.batch import Batch, Score
 
 
 class FakeLearner:
@@ -28,6 +28,16 @@ class FakeLearner:
                     self.weights = 0.5 * self.weights + sequence.advantage * code
         self.version += len(batch.mini_batches)
         return {"actor/loss": self.weights}
+
+    def score(self, batch: Batch) -> list[Score]:
+        """Every token is half a nat likelier than under the reference."""
+        sequences = [one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences]
+        return [
+            Score(
+                old_logprobs=(-1.0,) * one.num_loss_tokens, reference_logprobs=(-1.5,) * one.num_loss_tokens
+            )
+            for one in sequences
+        ]
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

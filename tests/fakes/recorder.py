@@ -21,6 +21,7 @@ class FakeRecorder:
         self.values: dict[int, dict[str, float]] = {}
         self.groups: dict[tuple[str, int], tuple[Group, ...]] = {}
         self.checkpoints: list[dict[str, Any]] = []
+        self.removed: list[str] = []
         self.events: list[tuple[str, str, int | None]] = []
         self.reports: list[tuple[int, str, int, int]] = []
 
@@ -41,7 +42,14 @@ class FakeRecorder:
         self._note("trajectories", step, split)
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
     ) -> None:
         self.checkpoints.append(
             {
@@ -50,9 +58,13 @@ class FakeRecorder:
                 "policy_version": policy_version,
                 "validation": validation,
                 "published": published,
+                "best": best,
             }
         )
         self._note("checkpoint", step)
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        self.removed.append(folder.name)
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

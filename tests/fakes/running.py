@@ -46,7 +46,7 @@ class Running:
     def text(self) -> str:
         return "".join(self.lines)
 
-    def says(self, start: str, timeout_s: float = 120) -> str:
+    def says(self, start: str, timeout_s: float = 240) -> str:
         """Wait for a line that starts so, and give it."""
         seen = 0
         with self._news:
@@ -63,7 +63,7 @@ class Running:
         self.process.send_signal(signal.SIGKILL)
         self.end()
 
-    def end(self, timeout_s: float = 240) -> int:
+    def end(self, timeout_s: float = 400) -> int:
         """Wait for the process and the last of its lines; its exit status."""
         status = self.process.wait(timeout_s)
         self._reader.join(timeout_s)

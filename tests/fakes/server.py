@@ -79,7 +79,7 @@ def zipped(files: dict[str, str | bytes]) -> bytes:
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name, (2026, 3, 1, 12, 0, 0)), content)
+            archive.writestr(zipfile.ZipInfo(name, (2026, 3, 1, 12, 0, 0)), content, zipfile.ZIP_DEFLATED)
     return memory.getvalue()
 
 

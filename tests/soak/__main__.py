@@ -51,17 +51,18 @@ def _lives(kills: int, seed: int) -> str:
     reached = ", ".join(map(str, lived.reached))
     return (
         f"a run of {lived.steps} steps killed {lived.kills} times at any moment and started again with "
-        f"`--resume auto`: weights, optimizer, metrics and {lived.tokens} sampled tokens bit for bit those of "
-        f"the run left alone; {lived.lives_s:.0f} s against {lived.straight_s:.0f}; saved after each life: {reached}"
+        f"`--resume auto`: weights, optimizer, metrics and {lived.tokens} sampled tokens bit for bit those "
+        f"of the run left alone; {lived.lives_s:.0f} s against {lived.straight_s:.0f}; steps saved after "
+        f"each life: {reached}"
     )
 
 
 def _outside(kills: int, seed: int) -> str:
     survived = kill_from_outside(kills, seed=seed)
     return (
-        f"{survived.kills} workers killed during {survived.steps} steps, {survived.guardians} of them by their "
-        f"guardian: {survived.retried} of {survived.rollouts} rollouts took another attempt, {survived.failed} "
-        "failed; nothing was counted twice, no process remained"
+        f"{survived.kills} workers killed during {survived.steps} steps, {survived.guardians} of them by "
+        f"their guardian: {survived.retried} of {survived.rollouts} rollouts took another attempt, "
+        f"{survived.failed} failed; nothing was counted twice, no process remained"
     )
 
 

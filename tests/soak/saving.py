@@ -89,7 +89,5 @@ def _save_for_ever(root: Path, pipe: int) -> None:
 
 if __name__ == "__main__":
     found = kill_while_saving(int(sys.argv[1]))
-    print(
-        f"{found.whole} of {found.kills} kills: the newest whole checkpoint was found; lay about: {found.left}"
-    )
+    print(f"newest whole checkpoint found after {found.whole} of {found.kills} kills; left: {found.left}")
     sys.exit(found.whole != found.kills)

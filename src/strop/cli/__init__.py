@@ -81,7 +81,7 @@ def main() -> None:
         print(f"{t('error', '错误')}: {error}", file=sys.stderr)
         sys.exit(2 if _is_wrong_input(error) else 1)
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "safetensors"):
+        if error.name not in ("torch", "transformers", "safetensors", "peft"):
             raise
         print(
             f"{t('error', '错误')}: {error.name} is not installed\n  fix: pip install 'strop[train]'",

@@ -30,12 +30,28 @@ class Broadcast:
             recorder.trajectories(step, groups, split=split)
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
     ) -> None:
         for recorder in self._recorders:
             recorder.checkpoint(
-                step, folder, policy_version=policy_version, validation=validation, published=published
+                step,
+                folder,
+                policy_version=policy_version,
+                validation=validation,
+                published=published,
+                best=best,
             )
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        for recorder in self._recorders:
+            recorder.checkpoint_removed(folder)
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

@@ -39,17 +39,16 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """"""
-    from strop.cli.run import EXIT_CANCELED, overrides, summary, train_here
-    from strop.pipeline.config import load_job
+    from strop.cli.run import EXIT_CANCELED, read_job, summary, train_here
 
     use_huge_pages()
     started = time.monotonic()
     console = Console()
-    config = load_job(example() / "job.yaml", overrides([], max_steps=steps, seed=seed))
+    config = read_job(example() / "job.yaml", [], steps=steps, seed=seed)
     console.print(
         t(
-            f"Training {config.model.name} with {config.hyper_parameters.algorithm.value} to use a calculator.",
-            f"用 {config.hyper_parameters.algorithm.value} 训练 {config.model.name} 使用计算器。",
+            f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
+            f"用 {config.hyper_parameters.algorithm} 训练 {config.model.name} 使用计算器。",
         )
     )
     answers: list[dict[str, object]] = []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from strop.errors import DataError, Problem
-from strop.pipeline.config import check_job, describe
-from strop.pipeline.dataset import load_dataset
+from strop.pipeline.config import check_job
+from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.job_file import JobFile, read_scalar
-from strop.schema.config import JobConfig
+from strop.pipeline.offline_rows import read_offline_row
+from strop.pipeline.resolved import describe
+from strop.schema.config import JobConfig, TrainingType
 
 
 class PipelineFlow:
@@ -24,18 +27,30 @@ class PipelineFlow:
         config = check_job(_as_file(job))
         problems: list[Problem] = []
         for dataset in config.datasets:
-            try:
-                load_dataset(
-                    Path(dataset.file_name), max_prompt_length=1, prompt_length=lambda messages, tools: 0
-                )
-            except DataError as error:
-                problems += [_named(problem, Path(dataset.file_name)) for problem in error.problems]
+            path = Path(dataset.file_name)
+            problems += [_named(problem, path) for problem in _row_problems(path, config.training_type)]
         if problems:
             raise DataError("rows", problems)
         return config
 
     def describe(self, config: JobConfig) -> dict[str, Any]:
         return describe(config)
+
+
+def _row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
+    try:
+        if not form.offline:
+            load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+            return ()
+        problems: list[Problem] = []
+        for number, line in numbered_lines(path):
+            _, found, _ = read_offline_row(
+                line, f"{path}:{number}", row=number, file_stem=path.stem, form=form
+            )
+            problems += found
+        return problems
+    except DataError as error:
+        return error.problems
 
 
 def _as_file(job: dict[str, Any]) -> JobFile:

@@ -16,16 +16,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from strop.cli.text import t
+from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
 from strop.schema.job import JobStatus
 from strop.schema.trajectory import Group
 
 _REWARD = "critic/rewards/mean"
+_LOSS = "actor/loss"
+_HELD_OUT = {MEAN_AT_1: ".2f", f"{VALIDATION}loss": ".4f"}
+"""The measure of a validation, by the kind of training, and how it is shown."""
 _PHASES = {
     "rollout": ("sampling", "采样"),
     "reward": ("scoring", "打分"),
     "validation": ("validating", "验证"),
     "update": ("updating", "更新"),
+    "reference": ("asking the reference", "计算参考模型"),
 }
 
 
@@ -74,8 +79,8 @@ class LiveProgress:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """A step's own values, its validation and its saving come one by one."""
-        if MEAN_AT_1 in values:
-            value = f"{values[MEAN_AT_1]:.2f}"
+        for measure in _HELD_OUT.keys() & values.keys():
+            value = format(values[measure], _HELD_OUT[measure])
             self._console.print(
                 t(f"before training        validation {value}", f"训练前          验证 {value}")
                 if step == 0
@@ -86,7 +91,7 @@ class LiveProgress:
                 highlight=False,
                 style="bold",
             )
-        if _REWARD in values:
+        if _REWARD in values or "lm/loss" in values or "dpo/loss" in values:
             self._console.print(self._line(step, values), highlight=False)
             if self._steps is not None:
                 self._bars.update(self._steps, completed=step)
@@ -106,6 +111,13 @@ class LiveProgress:
         trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
         of = f"/{self.total_steps}" if self.total_steps else ""
         head = t(f"step {step:>3}{of}", f"第 {step:>3}{of} 步")
+        if _REWARD not in values:
+            return t(
+                f"{head}   loss {number(_LOSS):.4f}   trained {_count(trained)} tok at {trained_rate}/s   "
+                f"{self._time_left(step)}",
+                f"{head}   损失 {number(_LOSS):.4f}   训练 {_count(trained)} tok，{trained_rate}/秒   "
+                f"{self._time_left(step)}",
+            )
         return t(
             f"{head}   reward {number(_REWARD):.2f}   sampled {sampled} tok at {rate}/s   "
             f"trained {_count(trained)} tok at {trained_rate}/s   {self._time_left(step)}",
@@ -125,14 +137,25 @@ class LiveProgress:
         pass  # nothing to show: the metrics of the same step say what came of them
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
     ) -> None:
+        better = t(", the best so far", "，目前最佳") if best else ""
         self._console.print(
-            t(f"checkpoint of step {step}: {folder}", f"第 {step} 步的检查点：{folder}"),
+            t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}"),
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        pass  # the event of the same name says it
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

@@ -101,7 +101,8 @@ def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
 
 
 def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
-    """What a run ended with that has nothing left to do; None where there is.
+    """What a run ended with that has nothing left to do; None where there is, and for offline trainings, whose
+    rows are known only with the tokenizer.
 
     Raises:
         CheckpointError: the checkpoint is of another job: other rows or hyper-parameters.
@@ -112,19 +113,24 @@ def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
     from strop.pipeline.job_notes import total_steps
     from strop.pipeline.loop import RunResult
     from strop.pipeline.position import saved_position, start_position
+    from strop.pipeline.save import best_in
     from strop.schema.job import JobStatus
 
+    if config.training_type.offline:
+        return None
     hyper = with_dtypes(config).hyper_parameters
     (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "training")
     # Lengths need the tokenizer and are checked when it is loaded.
     training = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
     position = saved_position(resumed.saved, start_position(training, hyper))
-    if not resumed.saved["published"] or position.step < total_steps(hyper, len(training)):
+    through = position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
+    if not resumed.saved["published"] or not through:
         return None
     return RunResult(
         status=JobStatus.SUCCEEDED,
         steps=position.step,
         checkpoint=resumed.checkpoint,
+        best=best_in(resumed.saved, resumed.checkpoint.parent),
         validations=position.validations,
         sampled_tokens=position.sampled_tokens,
         trained_tokens=position.trained_tokens,

@@ -6,11 +6,11 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
     from strop.cli.session import Session
     from strop.pipeline.loop import RunResult
@@ -67,7 +68,10 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help=t("Check the file, print what would run, stop.", "只检查文件并打印将要运行的配置。"),
+            help=t(
+                "Check the file, print each value and where it comes from, stop. JSON with --json or in a pipe.",
+                "只检查文件，打印每个值及其来源后停止；加 --json 或用于管道时输出 JSON。",
+            ),
         ),
     ] = False,
     as_json: Annotated[
@@ -87,7 +91,6 @@ def run(
 ) -> None:
     """"""
     from strop.cli.resume import find_resumed, finished_result
-    from strop.pipeline.config import describe, load_job
 
     if server is not None and not dry_run:
         from strop.cli.submitting import run_there
@@ -104,25 +107,20 @@ def run(
         raise typer.Exit(run_there(server, job, given, as_json=as_json))
     if not dry_run:
         use_huge_pages()
-    config = load_job(job, overrides(settings or [], max_steps=steps, seed=seed))
+    config = read_job(job, settings or [], steps=steps, seed=seed)
     if dry_run:
-        print(json.dumps(describe(config), indent=2, ensure_ascii=False))
+        print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
     resumed = find_resumed(resume, out) if resume is not None else None
     ended = finished_result(config, resumed) if resumed is not None else None
     if resumed is not None and ended is not None:
         result, job_id, published_as = ended, resumed.job_id, None
-        console.print(
-            t(
-                f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
-                f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
-            ),
-            style="yellow",
-            highlight=False,
-            soft_wrap=True,
-            markup=False,
+        text = t(
+            f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
+            f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
         )
+        console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
     else:
         result, session = train_here(config, console, out=out, resumed=resumed)
         job_id, published_as = session.job_id, session.published_as
@@ -162,29 +160,83 @@ def refuse_local(**given: str | Path | None) -> None:
         raise ConfigError("--server", problems)
 
 
-def overrides(settings: list[str], **named: object) -> dict[str, object]:
-    """`--set` texts and options that were given -> overrides for `load_job`.
+def read_job(
+    job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None
+) -> JobConfig:
+    """A job file with the options of the command line, checked; a name that stands for no model is refused.
 
     Raises:
-        ConfigError: a text without `=`.
+        ConfigError: everything that is wrong with either.
     """
-    given: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+    from strop.pipeline.config import load_job
+    from strop.policy.model_names import complaint
+
+    given, given_by = overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
+    return load_job(job, given, given_by=given_by, check_model=complaint)
+
+
+def overrides(
+    settings: list[str], options: Mapping[str, tuple[str, object]]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """`--set` texts and options with their keys -> overrides for `load_job`, and who gave each.
+
+    Raises:
+        ConfigError: a text without `=`, or a key that is set twice.
+    """
+    values = {key: value for key, value in options.values() if value is not None}
+    given_by = {key: option for option, (key, value) in options.items() if value is not None}
     for text in settings:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(
-                "--set",
-                [
-                    Problem(
-                        place="--set", message=f"{text!r} is not KEY=VALUE", fix="e.g. --set batch_size=16"
-                    )
-                ],
-            )
-        given[key] = value
-    return given
+            raise _refused(f"{text!r} is not KEY=VALUE", "e.g. --set batch_size=16")
+        if key in values:
+            raise _refused(f"{key} is set twice, also by {given_by[key]}", "keep one of them")
+        values[key], given_by[key] = value, "--set"
+    return values, given_by
 
 
-Then = Callable[["Session", "RunResult"], Awaitable[None]]
+def _refused(message: str, fix: str) -> ConfigError:
+    return ConfigError("--set", [Problem(place="--set", message=message, fix=fix)])
+
+
+def print_resolved(config: JobConfig, *, as_json: bool) -> None:
+    """Every value as the run would use it, with its origin."""
+    from rich.table import Table
+
+    from strop.pipeline.resolved import describe
+
+    described = describe(config)
+    if as_json:
+        print(json.dumps(described, indent=2, ensure_ascii=False))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
+        table.add_column(title, overflow="fold")
+    for key, origin in described["origins"].items():
+        value = value_at(described, key)
+        shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+        style = "dim" if origin.startswith("default") else ""
+        table.add_row(key.removeprefix("training.hyper_parameters."), shown, _origin(origin), style=style)
+    Console(highlight=False, markup=False).print(table)
+
+
+def value_at(described: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted key, as `functions[0].timeout`."""
+    value: Any = described
+    for part in key.replace("[", ".").replace("]", "").split("."):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
+
+
+def _origin(origin: str) -> str:
+    if origin == "default":
+        return t("default", "默认")
+    method = origin.removeprefix("default of ")
+    return t(origin, f"{method} 的默认值") if method != origin else origin
+
+
+Then = Callable[[Any, "RunResult"], Awaitable[None]]
+"""Gets the session that the run was made in, of whichever kind."""
 
 
 def train_here(
@@ -195,20 +247,20 @@ def train_here(
     resumed: Resumed | None = None,
     anew: bool = False,
     then: Then | None = None,
-) -> tuple[RunResult, Session]:
+) -> tuple[RunResult, Session | OfflineSession]:
     """Open a session, train in it with live progress, and let `then` use it before it closes.
 
     With `anew` the checkpoints of an earlier run in `out` are removed.
     """
     from strop.cli.progress import LiveProgress
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train
     from strop.pipeline.stop import StopFlag
 
-    async def work() -> tuple[RunResult, Session]:
+    opened, train = kind_of_run(config)
+
+    async def work() -> tuple[RunResult, Session | OfflineSession]:
         stop = StopFlag()
         live = LiveProgress(console)
-        async with open_session(
+        async with opened(
             config, out=out, resumed=resumed, anew=anew, watchers=[live], say=live.say
         ) as session:
             listen_to_interrupts(stop.set, console)
@@ -232,7 +284,20 @@ def train_here(
     return asyncio.run(work())
 
 
-def publish(session: Session, result: RunResult) -> str | None:
+def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
+    """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
+    if config.training_type.offline:
+        from strop.cli.offline_session import open_offline_session
+        from strop.pipeline.offline import train_offline
+
+        return open_offline_session, train_offline
+    from strop.cli.session import open_session
+    from strop.pipeline.loop import train
+
+    return open_session, train
+
+
+def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     """A finished run's last checkpoint becomes a model with a name. Returns the name.
 
     The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
@@ -259,9 +324,10 @@ def publish(session: Session, result: RunResult) -> str | None:
     )
     session.store.flush()  # the hashes of the inputs are read back
     wanted = session.config.tuned_model_name or session.job_id
-    model = publish_checkpoint(session.database, checkpoint, wanted, next_free=True)
+    database = session.store.database
+    model = publish_checkpoint(database, checkpoint, wanted, next_free=True)
     if model.name != wanted:
-        with session.database.write() as writing:
+        with database.write() as writing:
             name_output(writing, session.job_id, model.name)
     session.machines.recorder.event(
         "published",
@@ -305,18 +371,21 @@ def summary(
     config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
 ) -> dict[str, object]:
     """What a script wants to know of a finished run."""
-    hyper = config.hyper_parameters
+    hyper, kind = config.hyper_parameters, config.training_type
+    measured = "loss" if kind.offline else "mean_at_1"
     return {
         "job_id": job_id,
         "status": result.status.value,
         "model": config.model.name,
-        "algorithm": hyper.algorithm.value,
+        "training_type": kind.value,
+        "algorithm": kind.value if kind.offline else hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
-        "validation": [{"step": step, "mean_at_1": value} for step, value in result.validations],
+        "validation": [{"step": step, measured: value} for step, value in result.validations],
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+        "best_checkpoint": str(result.best) if result.best else None,
         "published_as": published_as,
     }
 

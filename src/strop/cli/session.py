@@ -8,38 +8,36 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_log import logging_to
+from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
-from strop.cli.run_folder import Earlier, claimed
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
-from strop.pipeline.config import describe
+from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
+from strop.pipeline.resolved import describe
+from strop.pipeline.training_types import effective_keys
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
+from strop.policy.critic import Critic
 from strop.policy.precision import has_fast_bfloat16
+from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
-from strop.store.database import Database, open_database
-from strop.store.home import home
-from strop.store.jobs import claim_job, create_job, fail_lost_jobs, live_jobs
-from strop.store.processes import this_process
-from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 
 MAX_SEQUENCES = 256
@@ -59,7 +57,6 @@ class Session:
     job_id: str
     folder: Path
     machines: Machines
-    database: Database
     store: StoreRecorder
     training: Dataset
     validation: Dataset | None
@@ -106,9 +103,8 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out` is the job's folder; unless given that of the run `resumed`, else one below `STROP_HOME/jobs`. With
-    `anew` checkpoints that lie there are removed. `say` hears what takes long. A `submitted` job is in the store
-    already and has its own way with statuses; `pythons` are the interpreters of its layers.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A `submitted` job
+    is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
         ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
@@ -118,14 +114,10 @@ async def open_session(
     config = with_dtypes(config)
     hyper = config.hyper_parameters
     job_id = submitted.job_id if submitted is not None else new_job_id()
-    folder = (out or (resumed.folder if resumed is not None else None) or home() / "jobs" / job_id).absolute()
     async with AsyncExitStack() as stack:
-        stack.enter_context(
-            claimed(
-                folder,
-                job_id=job_id,
-                earlier=Earlier.KEEP if submitted is not None else _earlier(folder, resumed, anew=anew),
-            )
+        held = stack.enter_context(ExitStack())
+        folder = claim_folder(
+            held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
@@ -141,27 +133,16 @@ async def open_session(
             engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
         )
         training, validation = load_datasets(config, gateway)
-        inputs = hash_inputs(config)
 
-        database = open_database()
-        stack.callback(database.close)
-        lost, others = [], []
-        if submitted is None:
-            before = resumed.job_id if resumed is not None else None
-            with database.write() as session:
-                # Its folder could be claimed, so the process that had it is gone, on whatever machine it was.
-                lost = fail_lost_jobs(
-                    session, surely=before if resumed is not None and resumed.lies_in(folder) else None
-                )
-                others = live_jobs(session)
-                create_job(session, new_job(config, job_id))
-                claim_job(session, job_id, this_process(), resumes=before)
-        recorder = stack.enter_context(StoreRecorder(database, job_id))
-        stack.enter_context(logging_to(recorder.log))
-        for text in [*map(_lost_note, lost), *map(_other_note, others)]:
-            recorder.event("note", text)
-            say(text)
-
+        recorder = open_record(
+            held,
+            new_job(config, job_id),
+            folder=folder,
+            resumed=resumed,
+            say=say,
+            inputs=hash_inputs(config),
+            submitted=submitted is not None,
+        )
         pool = WorkerPool(
             config.functions,
             root=Path(config.workspace_dir),
@@ -169,9 +150,13 @@ async def open_session(
             on_line=recorder.log,
             pythons=pythons,
         )
-        store: Recorder = recorder if submitted is None else submitted.around(recorder)
+        told: Recorder = recorder if submitted is None else submitted.around(recorder)
         try:
-            learner = Learner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+            steps = total_steps(hyper, len(training))
+            # Before the learner: it takes the model over, and the critic begins as a copy of it.
+            critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
+            teacher = load_teacher(config, tokenizer, say)
+            learner = Learner(model, tokenizer, hyper, total_steps=steps, teacher=teacher)
             say(t("starting the functions", "启动函数"))
             await stack.enter_async_context(pool)
             engine.start()
@@ -179,12 +164,11 @@ async def open_session(
             await gateway.start()
             stack.push_async_callback(gateway.stop)
         except asyncio.CancelledError:
-            store.status(JobStatus.CANCELED)
+            told.status(JobStatus.CANCELED)
             raise
         except Exception as error:
-            store.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
-        recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
         if learner.notice is not None:
             recorder.event("note", learner.notice)
         if not engine.repeatable:
@@ -197,45 +181,41 @@ async def open_session(
                 capture=gateway,
                 functions=pool,
                 learner=learner,
-                checkpoints=Checkpoints(learner),
+                critic=critic,
+                checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
-                recorder=Broadcast([store, *watchers]),
+                recorder=Broadcast([told, *watchers]),
+                counters=lambda: counted(gateway, engine),
             ),
-            database=database,
             store=recorder,
             training=training,
             validation=validation,
         )
 
 
-def _earlier(folder: Path, resumed: Resumed | None, *, anew: bool) -> Earlier:
-    if resumed is not None and resumed.lies_in(folder):
-        return Earlier.KEEP
-    return Earlier.REMOVE if anew else Earlier.REFUSE
-
-
-def _lost_note(job: Job) -> str:
-    return t(
-        f"{job.job_id} was RUNNING without a process and is now FAILED",
-        f"{job.job_id} 的进程已不存在，现已标记为 FAILED",
-    )
-
-
-def _other_note(job: Job) -> str:
-    return t(
-        f"{job.job_id} trains here too (process {job.pid}): both will be slower",
-        f"{job.job_id} 也在本机训练（进程 {job.pid}）：两者都会变慢",
-    )
+def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> Teacher | None:
+    """The frozen model that judges the student's tokens, where the job has one."""
+    name = config.training.teacher_model
+    if name is None:
+        return None
+    say(t("loading the teacher", "加载教师模型"))
+    model, its_tokenizer = models.load(name, on_progress=say)
+    return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 
 
 def with_dtypes(config: JobConfig) -> JobConfig:
     """Put the processor's fastest dtype where the job says `auto`, so that the record holds what was used."""
     hyper = config.hyper_parameters
     fastest = "bfloat16" if has_fast_bfloat16() else "float32"
-    auto = [name for name in ("train_dtype", "sampling_dtype") if getattr(hyper, name) == "auto"]
+    known = effective_keys(config.training_type)
+    auto = [
+        name for name in ("train_dtype", "sampling_dtype") if name in known and getattr(hyper, name) == "auto"
+    ]
     chosen = dict.fromkeys(auto, fastest)
     training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
-    return config.model_copy(update={"training": training})
+    origins = {f"training.hyper_parameters.{name}": "this machine" for name in auto}
+    resolved = config.model_copy(update={"training": training})
+    return resolved.with_origins(origins) if config.origins else resolved
 
 
 def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
@@ -254,6 +234,20 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
     return loaded["training"], loaded.get("validation")
+
+
+def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
+    """What both have counted so far, by the names in `pipeline.counters`."""
+    calls, tokens = gateway.stats, engine.stats()
+    return {
+        "trace/rerendered_prompts": calls.rerendered_prompts,
+        "trace/tool_parse_errors": calls.tool_parse_errors,
+        "trace/refused_calls": calls.refused_calls,
+        "trace/aborted_calls": calls.aborted_calls,
+        "trace/replayed_calls": calls.replayed_calls,
+        PREFIX_HITS: tokens.num_prefix_hits,
+        PREFILLED: tokens.num_prefilled,
+    }
 
 
 def new_job_id() -> str:

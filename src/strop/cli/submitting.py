@@ -28,7 +28,8 @@ def submit_file(client: Client, path: Path, settings: list[str], console: Consol
     def say(text: str) -> None:
         console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
-    tuning, workspace = read_tuning(path, {}, settings=overrides(settings))
+    given, _ = overrides(settings, {})
+    tuning, workspace = read_tuning(path, {}, settings=given)
     return client.run(submission.run(tuning, workspace, say))
 
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -69,9 +69,7 @@ async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
     from strop.cli.follow import PLANNED_EVENT
-    from strop.cli.run import listen_to_interrupts, publish
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train as run_flow
+    from strop.cli.run import kind_of_run, listen_to_interrupts, publish
     from strop.pipeline.stop import StopFlag
     from strop.policy.checkpoint import latest_checkpoint
     from strop.schema.config import JobConfig
@@ -83,10 +81,10 @@ async def _train(database: Database, submission: Submission) -> None:
     stop = StopFlag()
     watching = asyncio.create_task(_watch(database, submission.job_id, stop))
     status = SubmittedStatus(database, submission.job_id)
+    opened, run_flow = kind_of_run(config)
+    more = {} if config.training_type.offline else {"pythons": pythons}
     try:
-        async with open_session(
-            config, out=folder, watchers=[], say=print, submitted=status, pythons=pythons
-        ) as session:
+        async with opened(config, out=folder, watchers=[], say=print, submitted=status, **more) as session:
             listen_to_interrupts(stop.set, Console())
             steps = session.total_steps
             session.machines.recorder.event(
@@ -129,8 +127,18 @@ class SubmittedStatus:
 
     def around(self, recorder: StoreRecorder) -> Recorder:
         """The recorder that the flow gets instead."""
+        from strop.cli.broadcast import Broadcast
+
         self._recorder = recorder
-        return _Recorder(self, recorder)
+        told = self.told
+
+        class Recorder(Broadcast):
+            """Hands everything on; statuses go another way."""
+
+            def status(self, status: JobStatus, *, error: str | None = None) -> None:
+                told(status, error)
+
+        return Recorder([recorder])
 
     def told(self, status: JobStatus, error: str | None) -> None:
         from strop.schema.submission import Wanted
@@ -157,20 +165,6 @@ class SubmittedStatus:
         """Write the success, once everything that belongs to it is there."""
         if self._succeeded and self._recorder is not None:
             self._recorder.status(JobStatus.SUCCEEDED)
-
-
-class _Recorder:
-    """Hands everything on; statuses go another way."""
-
-    def __init__(self, status: SubmittedStatus, recorder: StoreRecorder) -> None:
-        self._status = status
-        self._recorder = recorder
-
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        self._status.told(status, error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._recorder, name)
 
 
 def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:

@@ -29,7 +29,10 @@ _KINDS: dict[str, tuple[type[AbstractProcessor[Any, Any]], str]] = {
 
 def is_theirs(found: object) -> bool:
     """Whether this is a processor class of the real package."""
-    return isinstance(found, type) and not issubclass(found, AbstractProcessor) and _base(found) is not None
+    if not isinstance(found, type):
+        return False
+    found_class = cast("type[object]", found)
+    return not issubclass(found_class, AbstractProcessor) and _base(found_class) is not None
 
 
 def hosted(theirs: type) -> type[AbstractProcessor[Any, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -18,6 +19,13 @@ from strop.schema import function as data
 
 ROOT = "dashscope.finetune.reinforcement"
 _PARENTS = ("dashscope", "dashscope.finetune")
+_MODULES = re.compile(
+    re.escape(ROOT)
+    + r"(\.component(\.data(\.(base_data_model|(group_reward|reward|rollout)_(input|output)))?"
+    + r"|\.processor(\.abstract_(group_reward_|reward_|rollout_)?processor)?"
+    + r"|\.observability)?)?"
+)
+"""The modules that functions import from. No others: a name that is missing would be taken for a module."""
 
 _CLASSES: dict[str, object] = {
     **{
@@ -64,7 +72,7 @@ class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname in _PARENTS or fullname == ROOT or fullname.startswith(f"{ROOT}."):
+        if fullname in _PARENTS or _MODULES.fullmatch(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, origin="strop", is_package=True)
         return None
 
@@ -97,9 +105,13 @@ def _untraced(name: str) -> Callable[..., Any]:
 
     def decorate(function: Callable[..., Any] | None = None, **options: Any) -> Any:
         _say_once(name)
-        return function if function is not None else lambda inner: inner
+        return function if function is not None else _same
 
     return decorate
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _unwrapped(name: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from strop.errors import FunctionError
 from strop.functions.dashscope_classes import hosted, is_theirs
@@ -162,7 +162,9 @@ def _class_of(place: _Place, module: ModuleType) -> ProcessorClass:
 
 
 def _is_processor(value: object) -> bool:
-    return (isinstance(value, type) and issubclass(value, AbstractProcessor)) or is_theirs(value)
+    if isinstance(value, type) and issubclass(value, AbstractProcessor):
+        return True
+    return is_theirs(cast("object", value))
 
 
 def _near_classes(place: _Place, module: ModuleType) -> str:

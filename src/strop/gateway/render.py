@@ -85,7 +85,7 @@ class Renderer:
         start, dropped = _start_of(text, messages, known)
         if dropped is not None:
             self._warn(text, dropped)
-        token_ids = (*start.token_ids, *self._encode(text[len(start.text) :]))
+        token_ids = (*start.token_ids, *self.encode(text[len(start.text) :]))
         return Prompt(text=text, token_ids=token_ids, kept_ids=dropped is None)
 
     def after(
@@ -97,12 +97,26 @@ class Renderer:
             text=prompt.text + answer, token_ids=(*prompt.token_ids, *completion_ids), messages=messages
         )
 
+    def answered(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+        """The text of a conversation that ends with its answer.
+
+        Raises:
+            RequestRefused: as `prompt`.
+        """
+        ready = for_template(messages, raw_arguments=self._raw_arguments)
+        return self._apply(ready, tools, {}, generation_prompt=False)
+
     def token_text(self, token_id: int) -> str:
         """One token as text; half a character shows as U+FFFD."""
         return self._decode([token_id])
 
     def _apply(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, kwargs: dict[str, Any]
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        kwargs: dict[str, Any],
+        *,
+        generation_prompt: bool = True,
     ) -> str:
         if taken := self._reserved & kwargs.keys():
             raise RequestRefused(
@@ -114,7 +128,7 @@ class Renderer:
                 messages,
                 tools=[*tools] if tools else None,
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=generation_prompt,
                 **kwargs,
             )
         except Exception as error:
@@ -123,7 +137,8 @@ class Renderer:
             ) from error
         return str(text)
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Ids of a part of a rendering, nothing added."""
         return self._tokenizer.encode(text, add_special_tokens=False, verbose=False) if text else []
 
     def _decode(self, token_ids: Sequence[int]) -> str:

@@ -28,6 +28,8 @@ _TITLES = {
     "critic": "critic/ · rewards and advantages · 奖励与优势",
     "validation": "validation/ · held-out samples · 验证",
     "actor": "actor/ · policy update · 策略更新",
+    "lm": "lm/ · language modelling, offline · 语言建模（离线）",
+    "dpo": "dpo/ · preferences, offline · 偏好学习（离线）",
     "mismatch": "mismatch/ · engine against learner · 采样端与训练端之差",
     "trajectory": "trajectory/ · lengths and turns · 长度与轮数",
     "group": "group/ · signal in the groups · 组内信号",

@@ -9,17 +9,25 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
+from strop.algorithms import load_named
+from strop.pipeline.gae import gae as gae
 from strop.schema.trajectory import Group
 
-AdvantageKind = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline"]
-"""GSPO differs from GRPO in its ratio only; both take `grpo` here."""
+GroupKind = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp_baseline"]
+"""GSPO, DAPO, CISPO and SAPO differ from GRPO in their loss only; all take `grpo` here."""
 
 STD_EPSILON = 1e-6
 """Added to the group's standard deviation; with the sample std (n - 1) this is verl's convention."""
 
 
-def group_advantages(kind: AdvantageKind, rewards_G: Sequence[float]) -> list[float]:
+WHITEN_EPSILON = 1e-8
+"""Added to the batch's variance when advantages are whitened; verl's convention."""
+
+
+def group_advantages(kind: str, rewards_G: Sequence[float]) -> list[float]:
     """Centre each reward on what its group got; `grpo` also divides by the group's standard deviation.
+
+    A plugin's kind is `module:function`, a function of the rewards; it is not asked about equal ones.
 
     Shapes:
         rewards_G: (G,) one scalar a trajectory, all sampled from the same sample.
@@ -37,8 +45,8 @@ def group_advantages(kind: AdvantageKind, rewards_G: Sequence[float]) -> list[fl
     >>> group_advantages("grpo", [0.1 + 0.2, 0.3])
     [0.0, 0.0]
     """
-    if kind not in get_args(AdvantageKind):
-        raise ValueError(f"kind must be one of {', '.join(get_args(AdvantageKind))}; found {kind!r}")
+    if kind not in get_args(GroupKind) and ":" not in kind:
+        raise ValueError(f"kind must be one of {', '.join(get_args(GroupKind))}; found {kind!r}")
     size = len(rewards_G)
     if size < 2:
         raise ValueError(f"a group needs at least two rewards to have a baseline, found {size}")
@@ -46,6 +54,8 @@ def group_advantages(kind: AdvantageKind, rewards_G: Sequence[float]) -> list[fl
         raise ValueError(f"rewards must be finite, found {list(rewards_G)!r}")
     if rewards_are_equal(rewards_G):
         return [0.0] * size
+    if ":" in kind:
+        return [float(value) for value in load_named(kind)(rewards_G)]
     # fsum is exact, so the order of the members changes nothing.
     mean = math.fsum(rewards_G) / size
     centred_G = [reward - mean for reward in rewards_G]
@@ -55,7 +65,7 @@ def group_advantages(kind: AdvantageKind, rewards_G: Sequence[float]) -> list[fl
             return [value / (std + STD_EPSILON) for value in centred_G]
         case "rloo":
             return [value * size / (size - 1) for value in centred_G]
-        case "dr_grpo" | "reinforce_pp_baseline":
+        case _:
             return centred_G
 
 
@@ -64,17 +74,54 @@ def rewards_are_equal(rewards_G: Sequence[float]) -> bool:
     return math.isclose(min(rewards_G), max(rewards_G), rel_tol=1e-9, abs_tol=1e-12)
 
 
-def step_advantages(kind: AdvantageKind, groups: Iterable[Group]) -> dict[str, float]:
-    """The advantage of every rollout that has one, by `rollout_id`.
+def whitened(values: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Subtract the mean and divide by the standard deviation, `values[i]` standing for `counts[i]` tokens.
 
-    A group of fewer than two survivors is left out; failed members never touch their siblings' baseline.
+    All 0.0 when the values are equal up to rounding, or fewer than two tokens have one.
+
+    Source:
+        arXiv:2501.03262, over the tokens of the batch, with the sample variance.
+
+    >>> [round(value, 4) for value in whitened([1.0, 0.0], [2, 2])]
+    [0.866, -0.866]
     """
-    advantages: dict[str, float] = {}
+    taken = [(value, count) for value, count in zip(values, counts, strict=True) if count]
+    total = sum(count for _, count in taken)
+    if total < 2 or rewards_are_equal([value for value, _ in taken]):
+        return [0.0] * len(values)
+    mean = math.fsum(value * count for value, count in taken) / total
+    variance = math.fsum(count * (value - mean) ** 2 for value, count in taken) / (total - 1)
+    return [(value - mean) / math.sqrt(variance + WHITEN_EPSILON) for value in values]
+
+
+def step_advantages(kind: str, groups: Iterable[Group]) -> dict[str, float]:
+    """The advantage of every rollout that has one, by `rollout_id`; what is whitened is so over all of them.
+
+    A group of fewer than two survivors is left out; failed members never touch their siblings' baseline. A
+    group of equal rewards keeps exactly 0.0 under every kind with a group baseline.
+    """
+    baselined: dict[str, float] = {}
+    tokens: dict[str, int] = {}
+    flat: set[str] = set()
     for group in groups:
         survivors = group.survivors
         if len(survivors) < 2:
             continue
         rewards_G = [trajectory.reward for trajectory in survivors if trajectory.reward is not None]
-        for trajectory, value in zip(survivors, group_advantages(kind, rewards_G), strict=True):
-            advantages[trajectory.rollout_id] = value
-    return advantages
+        values = rewards_G if kind == "reinforce_pp" else group_advantages(kind, rewards_G)
+        for trajectory, value in zip(survivors, values, strict=True):
+            baselined[trajectory.rollout_id] = value
+            tokens[trajectory.rollout_id] = trajectory.num_sampled_tokens
+            if kind != "reinforce_pp" and rewards_are_equal(rewards_G):
+                flat.add(trajectory.rollout_id)
+    return whitened_rollouts(kind, baselined, tokens, flat)
+
+
+def whitened_rollouts(
+    kind: str, baselined: dict[str, float], tokens: dict[str, int], flat: set[str]
+) -> dict[str, float]:
+    """Whiten over the batch where the kind does; rollouts of a `flat` group stay at exactly 0.0."""
+    if kind not in ("reinforce_pp", "reinforce_pp_baseline"):
+        return baselined
+    values = whitened(list(baselined.values()), [tokens[key] for key in baselined])
+    return {key: 0.0 if key in flat else value for key, value in zip(baselined, values, strict=True)}

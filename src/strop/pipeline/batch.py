@@ -5,26 +5,33 @@ Pure Python: no torch, no I/O. `pipeline.loop` calls it between advantage and po
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
 
 from strop.pipeline.sequences import sequences_of
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
-from strop.schema.trajectory import Group
+from strop.schema.trajectory import Group, Trajectory
 
 
 def build_batch(
-    step: int, groups: ListLike[Group], advantages: Mapping[str, float], *, mini_batch_size: int
+    step: int,
+    groups: ListLike[Group],
+    advantages: Mapping[str, float] | None,
+    *,
+    mini_batch_size: int,
+    masked: Set[str] = frozenset(),
+    scored: bool = True,
 ) -> Batch:
     """Cut a step's groups into mini-batches, in order, and pack what survived.
 
     A group with fewer than two survivors has no baseline and gives nothing. A group of equal rewards gives no
     policy gradient but stays, in the packs and in the normalisers: leaving it out would make the others weigh
-    more.
+    more. A `masked` rollout is in neither. Without `advantages` no group needs a baseline: a critic or a
+    teacher will judge each token. With `scored` False a rollout needs no reward either.
 
     Shapes:
-        advantages: one scalar a survivor, by rollout id.
+        advantages: one scalar a survivor, by rollout id. masked: rollout ids.
     Units:
         mini_batch_size counts groups before any is dropped, so a step makes the same cuts whatever failed; a
         mini-batch left without a group is no update at all.
@@ -35,8 +42,13 @@ def build_batch(
         raise ValueError(f"mini_batch_size must be at least 1 group, found {mini_batch_size}")
     _check_identities(groups)
     cuts = [groups[start : start + mini_batch_size] for start in range(0, len(groups), mini_batch_size)]
-    mini_batches = [_mini_batch(cut, advantages) for cut in cuts]
+    mini_batches = [_mini_batch(cut, advantages, masked, scored) for cut in cuts]
     return Batch(step=step, mini_batches=tuple(mini for mini in mini_batches if mini.packs))
+
+
+def repeat(batch: Batch, passes: int) -> Batch:
+    """The updates of a step, gone through `passes` times in the same order."""
+    return replace(batch, mini_batches=batch.mini_batches * passes)
 
 
 def pack(sequences: ListLike[Sequence]) -> Pack:
@@ -93,24 +105,38 @@ def _shared_length(left: ListLike[int], right: ListLike[int]) -> int:
     return length
 
 
-def _mini_batch(groups: ListLike[Group], advantages: Mapping[str, float]) -> MiniBatch:
-    kept = [group for group in groups if len(group.survivors) >= 2]
-    packs = tuple(pack(_sequences(group, advantages)) for group in kept)
+def _mini_batch(
+    groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str], scored: bool
+) -> MiniBatch:
+    needed = 1 if advantages is None else 2
+    members = [(group.group_id, group.survivors if scored else group.answered) for group in groups]
+    found = [_sequences(key, kept, advantages, masked) for key, kept in members if len(kept) >= needed]
+    packs = tuple(pack(sequences) for sequences in found if sequences)
+    sequences = [sequence for item in packs for sequence in item.sequences]
     return MiniBatch(
         packs=packs,
-        num_rollouts=sum(len(group.survivors) for group in kept),
-        num_loss_tokens=sum(sequence.num_loss_tokens for item in packs for sequence in item.sequences),
+        num_rollouts=len({sequence.rollout_id for sequence in sequences}),
+        num_loss_tokens=sum(sequence.num_loss_tokens for sequence in sequences),
     )
 
 
-def _sequences(group: Group, advantages: Mapping[str, float]) -> list[Sequence]:
+def _sequences(
+    group_id: str,
+    members: ListLike[Trajectory],
+    advantages: Mapping[str, float] | None,
+    masked: Set[str],
+) -> list[Sequence]:
     sequences: list[Sequence] = []
-    for trajectory in group.survivors:
-        if trajectory.rollout_id not in advantages:
-            raise ValueError(f"group {group.group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
-        advantage = advantages[trajectory.rollout_id]
-        made = sequences_of(trajectory, group_id=group.group_id)
-        sequences += [replace(sequence, advantage=advantage) for sequence in made]
+    for trajectory in members:
+        if advantages is not None and trajectory.rollout_id not in advantages:
+            raise ValueError(f"group {group_id!r}: rollout {trajectory.rollout_id!r} has no advantage")
+        if trajectory.rollout_id in masked:
+            continue
+        advantage = advantages[trajectory.rollout_id] if advantages is not None else 0.0
+        made = sequences_of(trajectory, group_id=group_id)
+        sequences += [
+            replace(sequence, reward=trajectory.reward or 0.0, advantage=advantage) for sequence in made
+        ]
     return sequences
 
 

@@ -8,28 +8,39 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strop.errors import ConfigError, Problem
+from strop.pipeline.ark_names import ARK_NAMES, translate_ark_names
 from strop.pipeline.dataset import count_rows
 from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_job_file, read_scalar
 from strop.pipeline.job_keys import Checked, check_keys
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.job_words import path_of
-from strop.schema.config import FunctionModel, HyperParameters, JobConfig
+from strop.pipeline.resolved import HYPER, origins_of
+from strop.pipeline.training_types import type_complaints
+from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
-HYPER: KeyPath = ("training", "hyper_parameters")
-MASK = "***"
+CheckModel = Callable[[str], tuple[str, str | None] | None]
+"""A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
 
 
-def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobConfig:
+def load_job(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    given_by: Mapping[str, str] | None = None,
+    check_model: CheckModel | None = None,
+) -> JobConfig:
     """Read a job. `workspace_dir` is relative to the file, all other paths to that; they come back absolute.
 
     `overrides` win over the file: `{"training.hyper_parameters.max_steps": 5}`, or just `max_steps` where one
-    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number.
+    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number. `given_by` says
+    for an override's name which option of the command line it was. Ark's names are read as ours. The result
+    knows where each of its values came from (`JobConfig.origins`).
 
     Raises:
         ConfigError: everything that is wrong, each with `file:line`, key and fix.
@@ -37,62 +48,46 @@ def load_job(path: Path, overrides: Mapping[str, Any] | None = None) -> JobConfi
     """
     file = read_job_file(path)
     for name, value in (overrides or {}).items():
-        _override(file, name, read_scalar(value) if isinstance(value, str) else value)
-    return check_job(file)
+        place = (given_by or {}).get(name, "override")
+        _override(file, name, read_scalar(value) if isinstance(value, str) else value, place)
+    return check_job(file, check_model)
 
 
-def check_job(file: JobFile) -> JobConfig:
+def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig:
     """The configuration of a job that has been read, from a file or from a request.
 
     Raises:
         ConfigError: everything that is wrong, each with its place, key and fix.
     """
+    translate_ark_names(file)
     checked = check_keys(file)
-    config, file_problems = _with_absolute_paths(checked, file)
+    config, file_problems = _with_absolute_paths(checked, file, check_model)
     problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
     if problems:
         raise ConfigError(str(file.path), sorted(problems, key=_order))
-    return config
+    return config.with_origins(origins_of(config, file))
 
 
-def describe(config: JobConfig) -> dict[str, Any]:
-    """The configuration as the run understands it, defaults filled in, without secrets.
-
-    Values of `runtime.env` are masked; what depends on other keys (mini-batch, clip range, answer length)
-    stands there as it will be used.
-    """
-    described = config.model_dump(mode="json")
-    for function in described["functions"]:
-        function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
-    hyper = config.hyper_parameters
-    low, high = hyper.clip_range
-    described["training"]["hyper_parameters"] |= {
-        "ppo_mini_batch_size": hyper.mini_batch_size,
-        "clip_ratio_low": low,
-        "clip_ratio_high": high,
-        "max_tokens": hyper.max_tokens or hyper.max_length - hyper.max_prompt_length,
-    }
-    return described
-
-
-def _override(file: JobFile, name: str, value: object) -> None:
+def _override(file: JobFile, name: str, value: object, place: str) -> None:
     """Set one value; a bare name finds its section, a wrong one is reported as in the file."""
     parts = [part for part in name.replace("[", ".").replace("]", "").split(".") if part]
     path: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
-    if len(path) == 1 and (found := path_of(str(path[0]))) is not None:
-        path = found
+    if len(path) == 1 and isinstance(path[0], str):
+        # Ark's names stand in one section only; a bare one is meant there.
+        path = path_of(path[0]) or ((*HYPER, path[0]) if path[0] in ARK_NAMES else path)
     if not path:
-        file.problems.append(Problem(place="override", message=f"{name!r} names no key"))
+        fix = "e.g. learning_rate=1e-5"
+        file.problems.append(Problem(place=place, message=f"{name!r} names no key", fix=fix))
     elif len(path) == 1 and path[0] in ("datasets", "functions", "training"):
         message = f"{name}: a whole section cannot be overridden"
-        file.problems.append(
-            Problem(place="override", message=message, fix=f"name a key, e.g. {_example(name)}")
-        )
+        file.problems.append(Problem(place=place, message=message, fix=f"name a key, e.g. {_example(name)}"))
     else:
-        file.override(path, value)
+        file.override(path, value, place)
 
 
-def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, list[Problem]]:
+def _with_absolute_paths(
+    checked: Checked, file: JobFile, check_model: CheckModel | None
+) -> tuple[JobConfig, list[Problem]]:
     """Resolve every path of a configuration, and report those that lead nowhere."""
     config = checked.config
     problems: list[Problem] = []
@@ -128,19 +123,31 @@ def _with_absolute_paths(checked: Checked, file: JobFile) -> tuple[JobConfig, li
     for index, function in enumerate(functions):
         here: KeyPath = ("functions", index, "fcmodel")
         if not os.path.isdir(function.fcmodel.zipdir):
-            missing((*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}")
+            missing(
+                (*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}", "relative to workspace_dir"
+            )
         elif complaint := _code_problem(function.fcmodel):
             missing((*here, "classpath"), *complaint)
-    model = config.model
-    if os.path.isdir(workspace / model.name):
-        model = model.model_copy(update={"name": str(_resolve(workspace, model.name))})
-    elif model.name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(model.name)):
-        missing(("model",), f"no such folder: {_resolve(workspace, model.name)}")
+
+    def named_model(path: KeyPath, name: str) -> str:
+        if os.path.isdir(workspace / name):
+            return str(_resolve(workspace, name))
+        if name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(name)):
+            missing(path, f"no such folder: {_resolve(workspace, name)}", "it is relative to workspace_dir")
+        elif check_model is not None and (wrong := check_model(name)) is not None:
+            missing(path, *wrong)
+        return name
+
+    training = config.training
+    if training.teacher_model is not None:
+        teacher = named_model(("training", "teacher_model"), training.teacher_model)
+        training = training.model_copy(update={"teacher_model": teacher})
     resolved = {
         "workspace_dir": str(workspace),
         "datasets": tuple(datasets),
         "functions": tuple(functions),
-        "model": model,
+        "model": config.model.model_copy(update={"name": named_model(("model",), config.model.name)}),
+        "training": training,
     }
     return config.model_copy(update=resolved), problems
 
@@ -184,11 +191,17 @@ class _Rule:
 def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
     """What the schema cannot see: keys against each other and against the number of rows."""
     hyper = config.hyper_parameters
-    for rule in (*_length_rules(hyper), *_row_rules(hyper, _num_rows(config, checked))):
+    # A row of plain text is cut into as many examples as it takes.
+    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
         paths = [(*HYPER, key) for key in rule.keys]
         if rule.broken and all(checked.trusted(path) for path in paths):
             text = f"{dotted(paths[0])}: {rule.message}"
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
+    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
+    for path, message, fix in type_complaints(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     rewards = [function for function in config.functions if function.type.value != "rollout"]
     if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
         index = config.functions.index(rewards[0])
@@ -231,6 +244,12 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
             hyper.lr_warmup_steps > steps > 0 and hyper.lr_warmup_steps <= (hyper.max_steps or math.inf),
             f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
             "lower it, or write -1 for 3 % of the run",
+        ),
+        _Rule(
+            ("critic_warmup", "batch_size", "n_epochs", "max_steps"),
+            hyper.critic_warmup >= steps > 0 and hyper.critic_warmup < (hyper.max_steps or math.inf),
+            f"{hyper.critic_warmup} takes all of the run's {steps} steps: the policy would never be trained",
+            f"lower it below {steps}, or raise n_epochs",
         ),
     ]
 

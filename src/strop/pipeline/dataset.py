@@ -74,8 +74,7 @@ class Dataset(Generic[Item]):
             epoch, index = draw.next_epoch, draw.next_index
 
     def draw(self, count: int, *, batch_size: int, seed: int, epoch: int, index: int) -> Draw[Item]:
-        """The next `count` rows, at most a batch, from a position on. Each epoch has a seeded order of its
-        own.
+        """The next `count` rows, at most a batch, from a position on; each epoch has its own seeded order.
 
         The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
         also at an epoch's edge, draws what the uninterrupted one would have. An epoch is over when fewer rows

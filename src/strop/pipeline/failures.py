@@ -1,4 +1,4 @@
-"""Scored groups, update metrics -> go on, or stop with the reason: what failed too often teaches nothing good.
+"""Scored groups, update metrics -> go on, or stop with the reason: too many failures teach nothing good.
 
 Called by `pipeline.loop` after the reward of a step, after its update and after a validation.
 """
@@ -33,29 +33,37 @@ class NothingFinite(TrainingError):
 
 
 def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *, where: str) -> None:
-    """Let up to `max_failure_rate` of the rollouts fail.
+    """Let up to `max_failure_rate` of the rollouts fail, but never all of them.
 
     Raises:
         TooManyFailures: more failed; counts and the most frequent error texts are in it.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     failed = [trajectory for trajectory in trajectories if trajectory.status is TaskStatus.FAILED]
-    if len(failed) <= max_failure_rate * len(trajectories):
+    too_many = len(failed) > max_failure_rate * len(trajectories)
+    if not too_many and len(failed) < len(trajectories):
         return
     texts = Counter((trajectory.error_code or "failed", _headline(trajectory.error)) for trajectory in failed)
     lines = [f"{count} x {code}: {text}" for (code, text), count in texts.most_common(SHOWN_ERRORS)]
     if len(texts) > SHOWN_ERRORS:
         lines.append(f"... and {len(texts) - SHOWN_ERRORS} other errors")
+    mend = "mend the function (its log lines tell more)"
     raise TooManyFailures(
         f"{where}: {len(failed)} of {len(trajectories)} rollouts failed, "
-        f"more than max_failure_rate = {max_failure_rate:g} allows\n    " + "\n    ".join(lines),
-        fix="mend the function (its log lines tell more), or raise max_failure_rate",
+        + (
+            f"more than max_failure_rate = {max_failure_rate:g} allows"
+            if too_many
+            else "which leaves nothing to learn or to judge from"
+        )
+        + "\n    "
+        + "\n    ".join(lines),
+        fix=f"{mend}, or raise max_failure_rate" if too_many else mend,
     )
 
 
 def was_skipped(updates: Mapping[str, float]) -> bool:
     """Whether a gradient of the step was not finite, so that an optimizer update was left out."""
-    return updates.get("actor/skipped_updates", 0.0) > 0
+    return updates.get("actor/skipped_updates", 0.0) + updates.get("critic/skipped_updates", 0.0) > 0
 
 
 def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:

@@ -27,7 +27,8 @@ _TAG = "tag:yaml.org,2002:"
 class JobFile:
     """What a file says. `places` holds `file:line` by key path; `problems` what the text itself has wrong.
 
-    `unread` are the paths whose value could not be made out; None stands there.
+    `unread` are the paths whose value could not be made out; None stands there. `written` holds the name that
+    the file gave a key, where it is read under another.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class JobFile:
     places: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
     problems: list[Problem] = field(default_factory=list[Problem])
     unread: set[KeyPath] = field(default_factory=set[KeyPath])
+    written: dict[KeyPath, str] = field(default_factory=dict[KeyPath, str])
 
     def place(self, path: KeyPath) -> str:
         """Where a key stands, else the nearest key around it, else the file's first line."""
@@ -42,8 +44,8 @@ class JobFile:
             path = path[:-1]
         return self.places.get(path, f"{self.path}:1")
 
-    def override(self, path: KeyPath, value: object) -> None:
-        """Set a value as if the file said so; sections that are missing are made."""
+    def override(self, path: KeyPath, value: object, place: str) -> None:
+        """Set a value as if the file said so; sections that are missing are made. `place`: who says it."""
         at: Any = self.data
         for depth, key in enumerate(path[:-1], start=1):
             if isinstance(at, dict):
@@ -57,12 +59,23 @@ class JobFile:
                 at = None
             if at is None:
                 message = f"there is no {dotted(path[:depth])} to change"
-                self.problems.append(Problem(place="override", message=message))
+                fix = "name one that the file has"
+                self.problems.append(Problem(place=place, message=message, fix=fix))
                 return
         at[path[-1]] = value
         for depth in range(1, len(path) + 1):
-            self.places.setdefault(path[:depth], "override")
-        self.places[path] = "override"
+            self.places.setdefault(path[:depth], place)
+        self.places[path] = place
+
+    def rename(self, path: KeyPath, name: str) -> None:
+        """Read a key of the file under another name; its place and its name in the file stay known."""
+        section: Any = self.data
+        for key in path[:-1]:
+            section = section[key]
+        target = (*path[:-1], name)
+        section[name] = section.pop(path[-1])
+        self.places[target] = self.places.pop(path)
+        self.written[target] = str(path[-1])
 
 
 def dotted(path: KeyPath) -> str:
@@ -150,7 +163,9 @@ class _Reader:
         self.count += 1
         if id(node) in self.open or self.count > _MAX_NODES:
             self.file.unread.add(path)
-            self.complain(node, path, "an alias that contains itself, or far too many of them")
+            self.complain(
+                node, path, "an alias that contains itself, or far too many of them", "write the value out"
+            )
             return None
         self.open.add(id(node))
         try:
@@ -170,7 +185,7 @@ class _Reader:
         data: dict[str, Any] = {}
         for key_node, value_node in cast("list[tuple[yaml.Node, yaml.Node]]", node.value):
             if not isinstance(key_node, yaml.ScalarNode):
-                self.complain(key_node, path, "a key must be plain text")
+                self.complain(key_node, path, "a key must be plain text", "write text, without brackets")
                 continue
             key = cast("str", key_node.value)
             if key_node.tag == _TAG + "merge" or key == "<<":

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from strop.errors import ConfigError, Problem
 from strop.pipeline.job_file import JobFile, KeyPath, dotted
 from strop.pipeline.job_words import field_at, fields_at, unknown_key, wrong_choice
+from strop.pipeline.training_types import keys_of_other_types
 from strop.schema.config import JobConfig
 
 
@@ -42,14 +43,17 @@ def check_keys(file: JobFile) -> Checked:
     doubtful: set[KeyPath] = set()
     for path in file.unread:
         _take_out(data, path, doubtful)
-    for path, message, fix in _wrong_types(data):
+    for path, message, fix in [*_wrong_types(data), *keys_of_other_types(data)]:
         problems.append(_problem(file, path, message, fix))
         _take_out(data, path, doubtful)
     while True:
         try:
             return Checked(JobConfig.model_validate(data), doubtful, problems)
         except ValidationError as error:
-            found = error.errors(include_url=False)
+            # A default that follows from a bad value is no mistake of its own.
+            found = [
+                one for one in error.errors(include_url=False) if one["type"] != "default_factory_not_called"
+            ]
         meant = [_meant(detail) for detail in found if detail["type"] == "extra_forbidden"]
         taken: list[KeyPath] = []
         for detail in found:
@@ -76,14 +80,16 @@ def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | Non
         field = field_at(path)
         if field is None:
             continue
+        usual = field.usual
         if isinstance(value, float) and not math.isfinite(value) and field.kinds & {int, float}:
-            yield path, f"must be a finite number, found {value}", None
+            yield path, f"must be a finite number, found {value}", usual
         elif isinstance(value, bool) and bool not in field.kinds:
-            yield path, f"expected {field.expected}, found {str(value).lower()}", None
+            fix = f'write it in quotes: "{"no" if not value else "yes"}"' if not field.kinds - {str} else usual
+            yield path, f"expected {field.expected}, found {str(value).lower()}", fix
         elif bool in field.kinds and not isinstance(value, (bool, type(None))):
             yield path, f"expected true or false, found {value!r}", "write true or false, without quotes"
         elif isinstance(value, str) and field.kinds & {int, float}:
-            fix = "remove the quotes" if _is_number(value) else None
+            fix = "remove the quotes" if _is_number(value) else usual
             yield path, f"expected {field.expected}, found the text {value!r}", fix
         elif (
             isinstance(value, float)
@@ -109,8 +115,9 @@ def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, s
     """One of pydantic's complaints in our words, with its mend."""
     kind, value, field = detail["type"], detail["input"], field_at(path)
     expected = field.expected if field else "something else"
+    usual = field.usual if field else None
     if kind == "value_error":
-        return detail["msg"].removeprefix("Value error, "), None
+        return _contradiction(detail, path)
     if kind == "extra_forbidden":
         around = file.data if len(path) == 1 else {}
         return "unknown key", unknown_key(str(path[-1]), path[:-1], around)
@@ -121,17 +128,28 @@ def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, s
     if kind in ("enum", "literal_error"):
         return wrong_choice(value, field)
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        return f"must lie in {field.range if field else '?'}, found {value}", None
+        return f"must lie in {field.range if field else '?'}, found {value}", usual
     if kind in ("string_too_short", "too_short"):
-        return "must not be empty", None
+        return "must not be empty", f"e.g. {path[-1]}: {_example(str(path[-1]))}"
     if kind == "string_too_long":
         return f"is too long: {len(str(value))} characters", f"keep to {detail.get('ctx', {})['max_length']}"
-    fix = None
+    fix = usual
+    if kind == "string_pattern_mismatch":
+        return f"{value!r} cannot be a name", "letters, digits, '.', '-' and '_' only, 128 at most"
     if kind == "string_type" and isinstance(value, (int, float)):
         fix = f'put it in quotes: "{value}"'
     elif kind in ("model_type", "tuple_type", "dict_type"):
-        fix = f"e.g. {path[-1]}: {_example(str(path[-1]))}" if isinstance(path[-1], str) else None
+        fix = f"e.g. {path[-1]}: {_example(str(path[-1]))}" if isinstance(path[-1], str) else "write keys"
     return f"expected {expected}, found {_kind(value)}", fix
+
+
+def _contradiction(detail: ErrorDetails, section: KeyPath) -> tuple[str, str | None]:
+    """A rule's text without the key that the problem names already, and the rule's mend."""
+    text = detail["msg"].removeprefix("Value error, ")
+    key, colon, rest = text.partition(": ")
+    if colon and key in fields_at(section):
+        text = rest
+    return text, getattr(detail.get("ctx", {}).get("error"), "fix", None)
 
 
 def _mentioned(detail: ErrorDetails, section: KeyPath) -> list[KeyPath]:
@@ -201,7 +219,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
 
 
 def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Problem:
-    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    here = f" (here: {file.written[path]})" if path in file.written else ""
+    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}{here}", fix=fix)
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:
@@ -223,13 +242,15 @@ def _example(key: str) -> str:
         "resources": "{mtu_capacity: 24}",
         "runtime": "{concurrency: 32}",
         "env": '{NAME: "value"}',
+        "name": "calculator",
+        "job_name": "calculator",
     }
     return examples.get(key, "...")
 
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return "_" not in text and math.isfinite(float(text))
     except ValueError:
         return False
 

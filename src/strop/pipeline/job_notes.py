@@ -5,7 +5,7 @@ The loop records each note as an event, so that nobody tunes a knob that does no
 
 from __future__ import annotations
 
-from strop.schema.config import Algorithm, HyperParameters, JobConfig, SaveStrategy
+from strop.schema.config import HyperParameters, JobConfig, SaveStrategy
 
 
 def total_steps(hyper: HyperParameters, num_samples: int) -> int:
@@ -19,10 +19,11 @@ def notes(config: JobConfig, *, num_samples: int) -> list[str]:
     hyper = config.hyper_parameters
     validated = any(dataset.type == "validation" for dataset in config.datasets)
     steps = total_steps(hyper, num_samples)
+    offline = config.training_type.offline
     found = [
-        *_update_notes(hyper),
+        *(_offline_notes(hyper) if offline else _update_notes(hyper)),
         *_save_notes(hyper, steps),
-        *_validation_notes(hyper, steps, validated),
+        *_validation_notes(hyper, steps, validated, offline),
         *_data_notes(hyper, steps, num_samples),
         (bool(config.training.resources.model_fields_set), "resources.* choose nothing on one machine"),
     ]
@@ -36,22 +37,34 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
     low, high = hyper.clip_range
     return [
         (
-            hyper.mini_batch_size == hyper.batch_size,
+            hyper.mini_batch_size == hyper.batch_size and hyper.ppo_epochs == 1,
             "one mini-batch and one epoch: the ratio is 1, clipping cannot bind",
         ),
         (
-            hyper.algorithm is Algorithm.GSPO and max(low, high) >= 0.05,
+            hyper.method.policy_loss == "gspo" and max(low, high) >= 0.05,
             f"clip range {low:g}/{high:g} suits GRPO; GSPO's ratio is a mean over the sequence, so this will "
             "hardly ever clip (its own default is 3e-4/4e-4)",
         ),
         (
-            hyper.algorithm is Algorithm.GRPO and max(low, high) < 0.01,
-            f"clip range {low:g}/{high:g} suits GSPO; GRPO's ratio is of single tokens, so this clips most "
-            "(its own default is 0.2/0.2)",
+            hyper.method.policy_loss == "ppo" and max(low, high) < 0.01,
+            f"clip range {low:g}/{high:g} suits GSPO; {hyper.algorithm}'s ratio is of single tokens, so this "
+            "clips most (0.2/0.2 is usual)",
+        ),
+        (
+            hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k1",
+            "kl_loss_type k1: its gradient has mean zero, so as a loss it holds nothing back; k2 or k3+ does",
+        ),
+        (
+            hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k3",
+            "kl_loss_type k3: its gradient is that of the opposite KL; k3+ has the right one",
         ),
         (
             hyper.kl_loss_coef >= 1,
             f"kl_loss_coef {hyper.kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is usual",
+        ),
+        (
+            hyper.critic_warmup > 0,
+            f"critic_warmup {hyper.critic_warmup}: in so many first steps the critic alone learns",
         ),
         (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
         (
@@ -79,9 +92,20 @@ def _save_notes(hyper: HyperParameters, steps: int) -> list[Note]:
     ]
 
 
-def _validation_notes(hyper: HyperParameters, steps: int, validated: bool) -> list[Note]:
+def _offline_notes(hyper: HyperParameters) -> list[Note]:
     return [
-        (not validated, "no validation dataset: nothing tells learning from a reward that is gamed"),
+        (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned"),
+        (
+            hyper.lora_dropout > 0,
+            "lora_dropout is computed module by module, slower than the hand-written pass without it",
+        ),
+    ]
+
+
+def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offline: bool) -> list[Note]:
+    mistaken = "memorising" if offline else "a reward that is gamed"
+    return [
+        (not validated, f"no validation dataset: nothing tells learning from {mistaken}"),
         (
             "eval_steps" in hyper.model_fields_set and not validated,
             "eval_steps has no effect: there is no validation dataset",
@@ -95,7 +119,18 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool) -> li
 
 def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[Note]:
     left_over = num_samples % hyper.batch_size
+    whole = hyper.max_prompt_length + hyper.longest_answer
     return [
+        (
+            whole > hyper.max_length,
+            f"max_prompt_length {hyper.max_prompt_length} and max_tokens {hyper.longest_answer} exceed "
+            f"max_length {hyper.max_length}: after a long prompt an answer is cut before max_tokens",
+        ),
+        (
+            hyper.filters_groups and hyper.n_epochs * (num_samples // hyper.batch_size) == steps,
+            "filter_groups uses up rows for refilling: the epochs may be through before the run's "
+            f"{steps} steps",
+        ),
         (
             hyper.max_steps is not None and hyper.max_steps > steps,
             f"max_steps {hyper.max_steps} has no effect: the epochs are through after {steps} steps",

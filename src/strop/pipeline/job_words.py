@@ -6,7 +6,7 @@ For `pipeline.job_keys`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
 from strop.pipeline.job_file import KeyPath, dotted
-from strop.schema.config import JobConfig
+from strop.schema.config import JobConfig, OneOf
 
 OTHER_NAMES = {
     "lr": "learning_rate",
@@ -29,9 +29,13 @@ OTHER_NAMES = {
     "rollouts": "n_rollouts",
     "train_batch_size": "batch_size",
     "mini_batch_size": "ppo_mini_batch_size",
-    "beta": "kl_loss_coef",
+    "lora_r": "lora_rank",
+    "lora_target_modules": "target_modules",
+    "loss_type": "dpo_loss",
     "kl_coef": "kl_loss_coef",
     "warmup_steps": "lr_warmup_steps",
+    "warmup_step_rate": "lr_warmup_steps",
+    "warmup_ratio": "lr_warmup_steps",
     "lr_scheduler": "lr_scheduler_type",
     "max_new_tokens": "max_tokens",
     "max_completion_length": "max_tokens",
@@ -39,12 +43,41 @@ OTHER_NAMES = {
     "test_freq": "eval_steps",
     "save_freq": "save_steps",
     "clip_range": "clip_ratio_low",
+    "clip_ratio_c": "dual_clip",
+    "adv_estimator": "algorithm",
+    "aggregation": "loss_agg_mode",
+    "entropy_coef": "entropy_coeff",
+    "kl_loss_estimator": "kl_loss_type",
+    "overlong_buffer": "overlong_buffer_len",
+    "penalty_factor": "overlong_penalty_factor",
+    "mask_truncated_completions": "truncation_policy",
+    "dynamic_sampling": "filter_groups",
+    "num_iterations": "ppo_epochs",
+    "critic_lr": "critic_learning_rate",
+    "gae_lambda": "lam",
+    "vf_clip": "cliprange_value",
+    "value_clip": "cliprange_value",
+    "critic_warmup_steps": "critic_warmup",
+    "teacher": "teacher_model",
     "entrypoint": "classpath",
     "file": "file_name",
     "path": "file_name",
     "env_vars": "env",
 }
 """What other systems call it -> what it is called here."""
+
+OTHER_WORDS = {
+    "efficient_sft": "write sft and set lora_rank",
+    "finetunesft": "write sft",
+    "finetunelora": "write sft and set lora_rank",
+    "dpo_full": "write dpo",
+    "dpo_lora": "write dpo and set lora_rank",
+    "dpolora": "write dpo and set lora_rank",
+    "grpo": "write reinforcement, and algorithm: grpo",
+    "grpolora": "write reinforcement, algorithm: grpo, and set lora_rank",
+    "pretrain": "write cpt",
+}
+"""Training types of other systems, in small letters -> what to write here."""
 
 _ONE_MACHINE = "it spreads a run over machines or GPUs; this one uses what the machine has: remove it"
 _WORKER = "it sizes a cloud container; a function here is one worker process: remove it"
@@ -79,7 +112,6 @@ NOT_HERE = {
         _WORKER,
     ),
     "reward_metric_weight": "weigh the parts inside the reward function, or make each a function",
-    "teacher_model": "distillation from a teacher is not done here: remove it",
     "observability": "everything is recorded always: remove it",
     "requirements_path": "functions run in this Python environment: install there, and remove it",
 }
@@ -88,7 +120,8 @@ NOT_HERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some."""
+    """What one key takes. `kinds` are Python types; `choices` the allowed words, if there are only some;
+    `example` a value that it takes, its default where it has one."""
 
     kinds: frozenset[type]
     required: bool
@@ -96,6 +129,12 @@ class Field:
     range: str
     section: type[BaseModel] | None
     is_list: bool
+    example: str
+
+    @property
+    def usual(self) -> str:
+        """What to write where nothing better is known."""
+        return f"e.g. {self.example}" if self.example else "remove it, and a fitting value is chosen"
 
     @property
     def expected(self) -> str:
@@ -136,6 +175,8 @@ def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
     twin = next((name for name in here if name in around and here[name] is here.get(key)), None)
     if twin is not None:
         return f"{key!r} and {twin!r} are one key: keep one"
+    if key == "beta":
+        return "it is called 'dpo_beta' in DPO, 'kl_loss_coef' in reinforcement"
     if (other := OTHER_NAMES.get(key)) is not None:
         return f"it is called {other!r}" + ("" if other in here else f" and belongs in {homes_of(other)[0]}")
     if homes := homes_of(key):
@@ -151,8 +192,11 @@ def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     """A word that is not among the choices, with the nearest that is."""
     choices = field.choices if field else ()
     message = f"expected one of {', '.join(choices)}; found {value!r}"
-    near = difflib.get_close_matches(str(value).lower(), choices, n=1)
-    return message, f"did you mean {near[0]!r}?" if near else None
+    word = str(value).lower()
+    if "cpt" in choices and word in OTHER_WORDS:
+        return message, OTHER_WORDS[word]
+    near = difflib.get_close_matches(word, choices, n=1)
+    return message, f"did you mean {near[0]!r}?" if near else field.usual if field else None
 
 
 def homes_of(key: str) -> list[str]:
@@ -197,6 +241,9 @@ def _names(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _field(info: FieldInfo) -> Field:
     kinds: set[type] = set()
     choices: list[str] = []
+    for mark in info.metadata:
+        if isinstance(mark, OneOf):
+            choices += mark.words()
     section: type[BaseModel] | None = None
     is_list = False
     todo: list[Any] = [info.annotation]
@@ -229,7 +276,18 @@ def _field(info: FieldInfo) -> Field:
         range=_range(info),
         section=section,
         is_list=is_list,
+        example=_example(info, choices),
     )
+
+
+def _example(info: FieldInfo, choices: Sequence[str]) -> str:
+    """Its default as one would write it, else a word that it takes."""
+    default: object = info.default if not info.is_required() and info.default_factory is None else None
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, (int, float, str)) and default != "":
+        return str(default)
+    return choices[0] if choices else ""
 
 
 def _range(info: FieldInfo) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from strop.pipeline.advantage import rewards_are_equal
 from strop.schema.batch import Batch
 from strop.schema.function import TaskStatus
-from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import Group, Trajectory
 
 GOOD_REWARD = 0.5
@@ -60,23 +59,10 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
     }
 
 
-def advantage_measures(advantages_by_rollout: Mapping[str, float], groups: Sequence[Group]) -> Values:
-    """Advantages over all sampled tokens that have one, so long answers weigh more; returns equal advantages
-    where, as here, a rollout is rewarded at its end and not discounted.
-
-    Raises:
-        ValueError: an advantage of a rollout that is in none of the groups.
-    """
-    tokens = {member.rollout_id: member.num_sampled_tokens for member in _members(groups)}
-    unknown = [rollout_id for rollout_id in advantages_by_rollout if rollout_id not in tokens]
-    if unknown:
-        raise ValueError(f"advantages of rollouts that are in no group of this step: {unknown[:3]!r}")
-    weighted = [(value, tokens[key]) for key, value in advantages_by_rollout.items() if tokens[key] > 0]
-    num_tokens = sum(count for _, count in weighted)
-    mean = _ratio(math.fsum(value * count for value, count in weighted), num_tokens)
-    values = [value for value, _ in weighted]
-    spread = {"mean": mean, "max": _largest(values), "min": _smallest(values)}
-    return {f"critic/{name}/{how}": x for name in ("advantages", "returns") for how, x in spread.items()}
+def distillation_measures(groups: Sequence[Group]) -> Values:
+    """What a teacher had nothing to judge of."""
+    empty = [float(not member.num_sampled_tokens) for member in _members(groups)]
+    return {"trace/distillation/empty_response_rate": _mean(empty)}
 
 
 def batch_measures(batch: Batch) -> Values:
@@ -150,8 +136,8 @@ def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Val
 
 
 def prompt_length(trajectory: Trajectory) -> int:
-    """Tokens of the first turn's prompt; 0 when there was no turn."""
-    return len(trajectory.turns[0].prompt_ids) if trajectory.turns else 0
+    """Tokens of the shortest prompt: the first turn's, unless several were made at once; 0 without."""
+    return min((len(turn.prompt_ids) for turn in trajectory.turns), default=0)
 
 
 def total_length(trajectory: Trajectory) -> int:
@@ -175,9 +161,10 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
 
 
 def _score_measures(members: Sequence[Trajectory]) -> Values:
-    """The KL to the reference is a loss term, never taken from the reward: scores and rewards are equal."""
-    rewards = _rewards(member for member in members if member.scored)
-    return {**_spread("critic/score", rewards), **_spread("critic/rewards", rewards)}
+    """Scores as the functions gave them, rewards shaped by length where asked for, before any KL penalty:
+    where one is taken, the flow measures the rewards again."""
+    scored = [member for member in members if member.scored]
+    return {**_spread("critic/score", _scores(scored)), **_spread("critic/rewards", _rewards(scored))}
 
 
 def _length_measures(members: Sequence[Trajectory]) -> Values:
@@ -195,7 +182,7 @@ def _length_measures(members: Sequence[Trajectory]) -> Values:
 
 
 def _clipped(member: Trajectory) -> float:
-    return float(any(turn.finish_reason is FinishReason.LENGTH for turn in member.turns))
+    return float(member.truncated)
 
 
 def _trace_measures(members: Sequence[Trajectory]) -> Values:
@@ -230,11 +217,11 @@ def _user_measures(members: Sequence[Trajectory]) -> Values:
 
 
 def _group_measures(groups: Sequence[Group]) -> Values:
-    """Shares are of the groups that have a baseline: two survivors or more."""
-    rewards_of_groups = [_rewards(group.survivors) for group in groups if len(group.survivors) >= 2]
-    equal = [rewards for rewards in rewards_of_groups if rewards_are_equal(rewards)]
-    num_good = sum(rewards[0] >= GOOD_REWARD for rewards in equal)
-    num_groups = len(rewards_of_groups)
+    """Shares are of the groups that have a baseline: two survivors or more. Lengths do not enter."""
+    scores_of_groups = [_scores(group.survivors) for group in groups if len(group.survivors) >= 2]
+    equal = [scores for scores in scores_of_groups if rewards_are_equal(scores)]
+    num_good = sum(scores[0] >= GOOD_REWARD for scores in equal)
+    num_groups = len(scores_of_groups)
     return {
         "group/frac_zero_std": _ratio(len(equal), num_groups),
         "group/frac_all_good": _ratio(num_good, num_groups),
@@ -262,6 +249,10 @@ def _latency_measures(members: Sequence[Trajectory]) -> Values:
 
 def _rewards(members: Iterable[Trajectory]) -> list[float]:
     return [member.reward for member in members if member.reward is not None]
+
+
+def _scores(members: Iterable[Trajectory]) -> list[float]:
+    return [score for member in members if (score := member.score) is not None]
 
 
 def _spread(name: str, values: Sequence[float]) -> Values:

@@ -5,12 +5,13 @@ Imports only the schema: whatever satisfies these Protocols never has to import 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.schema.batch import Batch
+from strop.schema.batch import Batch, Pack, Score
+from strop.schema.example import Answer
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
 from strop.schema.reply import FunctionReply
@@ -61,6 +62,13 @@ class FunctionRunner(Protocol):
 class Learner(Protocol):
     """Holds the trainable weights."""
 
+    def score(self, batch: Batch) -> list[Score]:
+        """Every sequence of the batch under the weights of the step's start, in the order of its packs.
+
+        Called before `update` where advantages depend on it: a KL penalty in the reward, a critic.
+        """
+        ...
+
     def update(self, batch: Batch) -> Mapping[str, float]:
         """Run the optimizer updates of one step; metrics under their registry names."""
         ...
@@ -72,8 +80,45 @@ class Learner(Protocol):
     def load(self, folder: Path) -> None: ...
 
 
+class Tokens(Protocol):
+    """Text -> what the model reads and says; for rows that are learned from as they are."""
+
+    def answers(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[Answer]:
+        """Each assistant message, in order, with the context in which it is said."""
+        ...
+
+    def text(self, text: str) -> tuple[int, ...]:
+        """A whole document, with the tokens that begin and end one."""
+        ...
+
+
+class OfflineLearner(Learner, Protocol):
+    """A learner of rows instead of rollouts."""
+
+    def remember_reference(self, packs: Sequence[Pack]) -> None:
+        """Compute what the start weights think of compared answers; before any update and any load."""
+        ...
+
+    def measure(self, packs: Sequence[Pack]) -> Mapping[str, float]:
+        """The loss and its parts on `packs`, without learning from them."""
+        ...
+
+
+class Critic(Protocol):
+    """The value model of a run that has one. Saved and loaded with the learner, as one checkpoint."""
+
+    def values(self, batch: Batch) -> list[list[float]]:
+        """One list a sequence, in the batch's order: the value of the context of each sampled token."""
+        ...
+
+    def update(self, batch: Batch) -> Mapping[str, float]:
+        """Move the values towards the batch's returns; metrics under their registry names."""
+        ...
+
+
 class CheckpointWriter(Protocol):
-    """Writes and reads checkpoints of the learner it was made with, each whole or not there at all."""
+    """Writes and reads checkpoints of the learner it was made with, and of its critic, each whole or not there
+    at all."""
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
         """Write learner, tokenizer, `position` and manifest; the checkpoint's own `folder` appears at once.
@@ -108,8 +153,21 @@ class Recorder(Protocol):
         ...
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
-    ) -> None: ...
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
+    ) -> None:
+        """A checkpoint is whole on disk. `best`: no checkpoint of the run was validated better so far."""
+        ...
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        """The folder is about to go, or was found gone: no list may name it any more."""
+        ...
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
@@ -122,11 +180,23 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """All the ports of one run."""
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
+    counted so far, by the names in `pipeline.counters`."""
 
     capture: Capture
     functions: FunctionRunner
     learner: Learner
     checkpoints: CheckpointWriter
     publisher: Publisher
+    recorder: Recorder
+    critic: Critic | None = None
+    counters: Callable[[], Mapping[str, float]] = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineMachines:
+    """The ports of a run that samples nothing."""
+
+    learner: OfflineLearner
+    checkpoints: CheckpointWriter
     recorder: Recorder

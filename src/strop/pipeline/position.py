@@ -38,8 +38,9 @@ class Position:
     """The last completed step and where its successor draws from.
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
-    `validations` holds (step, mean@1) in order. Token counts are of the whole run so far. `skipped_steps`
-    counts those in a row up to this one without any finite gradient; `rollbacks`, returns to a checkpoint.
+    `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
+    Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
+    any finite gradient; `rollbacks`, returns to a checkpoint.
     """
 
     draws_from: str
@@ -48,6 +49,7 @@ class Position:
     index: int = 0
     sampled_tokens: int = 0
     trained_tokens: int = 0
+    epoch_ended: bool = False
     validations: tuple[tuple[int, float | None], ...] = ()
     skipped_steps: int = 0
     rollbacks: int = 0
@@ -57,10 +59,6 @@ class Position:
         """Ends the ids of rollouts, and so their seeds, that go over steps again after a rollback: the very
         same samples would only lead where they led before."""
         return f".{self.rollbacks}" if self.rollbacks else ""
-
-    @property
-    def epoch_ended(self) -> bool:
-        return self.step > 0 and self.index == 0
 
     @property
     def validated(self) -> bool:
@@ -74,7 +72,7 @@ class Position:
     def after_step(
         self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack], *, skipped_steps: int
     ) -> Position:
-        """The position once the step of `draw` is through; `taught` are the packs that carried a loss."""
+        """The position once the step whose last draw was `draw` is through; `taught` carried a loss."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
         return replace(
@@ -84,6 +82,7 @@ class Position:
             index=draw.next_index,
             sampled_tokens=self.sampled_tokens + sampled,
             trained_tokens=self.trained_tokens + trained,
+            epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
         )
 
@@ -123,6 +122,7 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
         index=saved["index"],
         sampled_tokens=saved["sampled_tokens"],
         trained_tokens=saved["trained_tokens"],
+        epoch_ended=saved["epoch_ended"],
         validations=tuple((step, value) for step, value in saved["validations"]),
         skipped_steps=saved["skipped_steps"],
         rollbacks=saved["rollbacks"],

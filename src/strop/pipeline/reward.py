@@ -36,12 +36,16 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardPlan:
-    """What scores a rollout. `group_function` sees the survivors of a group together."""
+    """What scores a rollout. `group_function` sees the survivors of a group together.
+
+    Where a teacher judges, a rollout that nothing scores is as good as any: `required` is False then.
+    """
 
     job_id: str
     functions: tuple[FunctionConfig, ...]
     group_function: FunctionConfig | None
     max_attempts: int
+    required: bool = True
 
 
 def reward_plan(config: JobConfig, job_id: str) -> RewardPlan:
@@ -52,6 +56,7 @@ def reward_plan(config: JobConfig, job_id: str) -> RewardPlan:
         functions=config.functions_of(FunctionType.REWARD),
         group_function=group_functions[0] if group_functions else None,
         max_attempts=config.hyper_parameters.max_attempts,
+        required=not config.distils,
     )
 
 
@@ -82,7 +87,7 @@ async def _score(
         return trajectory
     if not plan.functions:
         # With a group function alone, its part is the whole reward.
-        return _preset(trajectory) if plan.group_function is None else replace(trajectory, reward=0.0)
+        return _preset(trajectory, plan) if plan.group_function is None else replace(trajectory, reward=0.0)
     started = time.perf_counter()
     payload = RewardInput(
         ground_truth=group.sample.ground_truth,
@@ -179,9 +184,9 @@ async def _ask(
     return _Unscored(error=f"{function.type.value} function {function.label!r}: {text}", error_code=code)
 
 
-def _preset(trajectory: Trajectory) -> Trajectory:
-    """With nothing to score it, a rollout must have scored itself."""
-    if trajectory.preset_reward is not None:
+def _preset(trajectory: Trajectory, plan: RewardPlan) -> Trajectory:
+    """With nothing to score it, a rollout must have scored itself, unless no reward is needed."""
+    if trajectory.preset_reward is not None or not plan.required:
         return replace(trajectory, reward=trajectory.preset_reward)
     error = "no reward: the job has no reward function and the rollout function set no reward_score"
     return _failed(trajectory, _Unscored(error=error, error_code="no_reward"))

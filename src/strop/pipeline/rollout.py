@@ -26,7 +26,7 @@ from strop.schema.function import (
 )
 from strop.schema.sample import Sample
 from strop.schema.sampling import SamplingParams
-from strop.schema.trajectory import Group, Trajectory, Turn
+from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
 
 MAX_IN_FLIGHT = 512
 """Rollouts at work at once. Beyond it they would only wait in the engine while their time limits run."""
@@ -61,7 +61,7 @@ def rollout_plan(config: JobConfig, job_id: str) -> RolloutPlan:
         prefix="",
         n_rollouts=hyper.n_rollouts,
         sampling=SamplingParams(
-            max_tokens=hyper.max_tokens or hyper.max_length - hyper.max_prompt_length,
+            max_tokens=hyper.longest_answer,
             temperature=hyper.temperature,
             seed=hyper.seed,
         ),
@@ -118,14 +118,18 @@ async def _run(
     capture: Capture,
     functions: FunctionRunner,
 ) -> Trajectory:
-    """Try until an attempt succeeds or `max_attempts` are spent; the last one becomes the trajectory."""
+    """Try until an attempt succeeds or `max_attempts` are spent; the last one becomes the trajectory, which
+    keeps the errors of those before."""
     started = time.perf_counter()
     number = 0
+    failed: list[FailedAttempt] = []
     while True:
         number += 1
         attempt = await _attempt(sample, rollout_id, f"a{number}", plan, capture, functions)
         if attempt.error is None or number == plan.max_attempts:
             break
+        code = attempt.error_code or "failed"
+        failed.append(FailedAttempt(attempt_id=f"a{number}", error=attempt.error, error_code=code))
     output = attempt.output or AgentOutput()
     messages = output.messages if output.messages is not None else _captured_messages(sample, attempt.turns)
     extra = output.rollout_extra if output.rollout_extra is not None else sample.rollout_extra
@@ -143,6 +147,7 @@ async def _run(
         preset_reward=output.reward_score,
         error=attempt.error,
         error_code=attempt.error_code,
+        failed_attempts=tuple(failed),
         rollout_s=time.perf_counter() - started,
     )
 

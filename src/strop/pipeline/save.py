@@ -18,7 +18,6 @@ from strop.errors import CheckpointError
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.schema.config import HyperParameters, SaveStrategy
 
-
 WAITS_S = (1, 2, 4, 8, 15, 30, *[60] * 29)
 """Between two tries to write what the run cannot end without: half an hour to make room on a full disk."""
 
@@ -47,7 +46,7 @@ def save_is_due(hyper: HyperParameters, step: int, *, epoch_ended: bool) -> bool
             return False
 
 
-def to_remove(kept: Sequence[Kept], limit: int) -> list[Kept]:
+def to_remove(kept: Sequence[Kept], limit: int, *, lower_is_better: bool = False) -> list[Kept]:
     """The oldest beyond `limit`, without the best by validation (of equals the newest) and the newest.
 
     >>> scores = {1: 0.2, 2: 0.9, 3: 0.4, 4: 0.5}
@@ -56,10 +55,16 @@ def to_remove(kept: Sequence[Kept], limit: int) -> list[Kept]:
     [1, 3]
     """
     by_age = sorted(kept, key=lambda one: one.step)
-    measured = [one for one in by_age if one.validation is not None]
-    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+    best = best_of(by_age, lower_is_better=lower_is_better)
     spare = [one for one in by_age[:-1] if one is not best]
     return spare[: max(0, len(by_age) - limit)]
+
+
+def best_of(kept: Sequence[Kept], *, lower_is_better: bool = False) -> Kept | None:
+    """The one that validated best, of equals the newest; None where none was validated."""
+    sign = -1.0 if lower_is_better else 1.0
+    scored = [(sign * one.validation, one.step, one) for one in kept if one.validation is not None]
+    return max(scored, key=lambda item: item[:2])[2] if scored else None
 
 
 class Shelf:
@@ -72,11 +77,15 @@ class Shelf:
         writer: CheckpointWriter,
         recorder: Recorder,
         wait: Wait,
+        *,
+        lower_is_better: bool = False,
     ) -> None:
+        """`lower_is_better`: validation is a loss and no score."""
         self._folder = folder
         self._limit = limit
         self._writer = writer
         self._recorder = recorder
+        self._lower_is_better = lower_is_better
         self._wait = wait
         self.kept: list[Kept] = []
         self._resumed_from: Path | None = None
@@ -84,6 +93,12 @@ class Shelf:
     @property
     def newest(self) -> Path | None:
         return self._folder / self.kept[-1].name if self.kept else self._resumed_from
+
+    @property
+    def best(self) -> Path | None:
+        """The checkpoint that validated best, if any was validated."""
+        best = best_of(self.kept, lower_is_better=self._lower_is_better)
+        return self._folder / best.name if best else None
 
     def take_over(self, kept: Sequence[Kept], resumed_from: Path, *, step: int) -> None:
         """Go on with an earlier sitting's checkpoints, as far as they lie on this shelf.
@@ -93,6 +108,9 @@ class Shelf:
         """
         self.kept = [one for one in kept if (self._folder / one.name).is_dir()]
         self._resumed_from = resumed_from
+        for one in kept:
+            if one not in self.kept:  # deleted by hand, or by a sitting that was killed before it said so
+                self._recorder.checkpoint_removed(self._folder / one.name)
         for folder in sorted(self._folder.glob("step-*")):
             later = folder.name.removeprefix("step-")
             if not later.isdecimal() or int(later) <= step:
@@ -110,6 +128,7 @@ class Shelf:
 
     def _set_aside(self, folder: Path, step: int, why: str) -> None:
         aside = next(place for place in _names_aside(folder) if not place.exists())
+        self._recorder.checkpoint_removed(folder)
         folder.rename(aside)
         text = f"{folder} {why}, and is now {aside.name}"
         self._recorder.event("checkpoint_set_aside", text, step=step, data={"folder": str(aside)})
@@ -139,7 +158,7 @@ class Shelf:
         """
         this = _kept(step, validation, published)
         kept = [*(one for one in self.kept if one.step != step), this]
-        removed = to_remove(kept, self._limit)
+        removed = to_remove(kept, self._limit, lower_is_better=self._lower_is_better)
         kept = [one for one in kept if one not in removed]
         position = {**position, "kept": [asdict(one) for one in kept]}
         target = self._folder / this.name
@@ -154,7 +173,12 @@ class Shelf:
             return
         self.kept = kept
         self._recorder.checkpoint(
-            step, folder, policy_version=policy_version, validation=validation, published=published
+            step,
+            folder,
+            policy_version=policy_version,
+            validation=validation,
+            published=published,
+            best=best_of(kept, lower_is_better=self._lower_is_better) is this,
         )
         for old in removed:
             await asyncio.to_thread(self._remove, old, step)
@@ -187,26 +211,31 @@ class Shelf:
         text = f"the checkpoint of step {step} could not be written: {error}"
         if waits:
             text += (
-                f"\n  the trained weights are held in memory; trying again for {sum(waits) // 60:.0f} minutes "
-                "(Ctrl-C gives up)"
+                "\n  the trained weights are held in memory; trying again for "
+                f"{sum(waits) // 60:.0f} minutes (Ctrl-C gives up)"
             )
         self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(self._folder)})
 
     async def _made_room(self, removed: list[Kept], step: int) -> bool:
         """Remove beforehand what would go after the write, but neither the newest nor the best so far: they
         are what remains if the write fails again."""
-        spare = [one for one in to_remove(self.kept, 1) if one in removed]
+        spare = [one for one in self._spare() if one in removed]
         for old in spare:
             await asyncio.to_thread(self._remove, old, step)
             removed.remove(old)
             self.kept.remove(old)
         return bool(spare)
 
+    def _spare(self) -> list[Kept]:
+        return to_remove(self.kept, 1, lower_is_better=self._lower_is_better)
+
     def _remove(self, old: Kept, step: int) -> None:
-        """Take the folder's name away first, so that no reader ever meets half of it."""
+        """Take the folder's name away first, from the record and on disk: no reader ever meets half of it."""
         folder = self._folder / old.name
         leaving = self._folder / f".leaving-{old.name}"
-        data = {"folder": str(folder)}
+        best = best_of(self.kept, lower_is_better=self._lower_is_better)
+        data = {"folder": str(folder), "step": old.step, "best_step": best.step if best else None}
+        self._recorder.checkpoint_removed(folder)
         try:
             folder.rename(leaving)
             shutil.rmtree(leaving)
@@ -214,6 +243,8 @@ class Shelf:
             self._recorder.event("checkpoint_not_removed", f"{folder}: {error}", step=step, data=data)
         else:
             text = f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}"
+            if best is not None:
+                text += f"; the best by validation, step {best.step}, stays"
             self._recorder.event("checkpoint_removed", text, step=step, data=data)
 
 
@@ -223,6 +254,12 @@ def _names_aside(folder: Path) -> Iterator[Path]:
 
 def _kept(step: int, validation: float | None, published: bool) -> Kept:
     return Kept(step=step, name=f"step-{step:06d}", validation=validation, published=published)
+
+
+def best_in(position: dict[str, Any], folder: Path) -> Path | None:
+    """Where in `folder` the best by validation lay when `position` was saved."""
+    best = best_of(kept_in(position), lower_is_better=False)
+    return folder / best.name if best else None
 
 
 def kept_in(position: dict[str, Any]) -> list[Kept]:

@@ -44,7 +44,7 @@ def sequences_of(trajectory: Trajectory, *, group_id: str) -> tuple[Sequence, ..
     sequences however they raced; a prompt that contains an answer is longer than the prompt of that answer.
 
     Returns:
-        Sequences of weight 1 / (their number); empty when nothing was sampled.
+        Sequences whose weight is their share of the sampled tokens; empty when nothing was sampled.
     Raises:
         ValueError: a turn whose fields disagree, that has no prompt, or that was sampled greedily.
     """
@@ -57,6 +57,7 @@ def sequences_of(trajectory: Trajectory, *, group_id: str) -> tuple[Sequence, ..
             draft = _Draft()
             drafts.append(draft)
         draft.extend(turn)
+    num_sampled = sum(sum(draft.loss_mask) for draft in drafts)
     return tuple(
         Sequence(
             rollout_id=trajectory.rollout_id,
@@ -65,7 +66,7 @@ def sequences_of(trajectory: Trajectory, *, group_id: str) -> tuple[Sequence, ..
             loss_mask=tuple(draft.loss_mask),
             behaviour_logprobs=tuple(draft.behaviour_logprobs),
             temperatures=tuple(draft.temperatures),
-            weight=1.0 / len(drafts),
+            weight=sum(draft.loss_mask) / num_sampled,
         )
         for draft in drafts
     )

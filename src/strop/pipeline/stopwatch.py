@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Stopwatch:
-    """Seconds by name; phases may nest."""
+    """Seconds by name; phases may nest, and one that comes again adds up."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -17,4 +17,4 @@ class Stopwatch:
     def __call__(self, phase: str) -> Generator[None]:
         started = time.perf_counter()
         yield
-        self.seconds[phase] = time.perf_counter() - started
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - started

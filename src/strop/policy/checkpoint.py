@@ -211,20 +211,23 @@ class Saves(Protocol):
 
 
 class Checkpoints:
-    """The checkpoints of one learner."""
+    """The checkpoints of one learner and of what learns beside it: all in one folder."""
 
-    def __init__(self, learner: Saves) -> None:
-        self._learner = learner
+    def __init__(self, learner: Saves, *beside: Saves) -> None:
+        self._parts = (learner, *beside)
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
-        return write_checkpoint(
-            folder, self._learner.save, step=step, policy_version=policy_version, position=position
-        )
+        def save(part_folder: Path) -> None:
+            for part in self._parts:
+                part.save(part_folder)
+
+        return write_checkpoint(folder, save, step=step, policy_version=policy_version, position=position)
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Verify, load the learner, and give the position back as it was written."""
         manifest = verify_checkpoint(folder)
-        self._learner.load(folder)
+        for part in self._parts:
+            part.load(folder)
         return manifest.position
 
 

@@ -16,6 +16,11 @@ import torch
 from torch import Tensor
 
 from strop.schema.batch import Pack
+from strop.schema.batch import Sequence as TokenSequence
+
+# Nodes in one forward and backward pass, unless one sequence is longer. Twice as many ran 3 % faster for
+# SmolLM2-135M on two cores and took 0.8 GB more for activations.
+MAX_NODES = 768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,10 @@ class Forest:
     Shapes:
         token_ids_N, positions_N, subtree_end_N: nodes. edge_nodes_E, edge_tokens_E, edge_temperatures_E:
         sampled tokens. sequence_edges_ST, mask_ST, behaviour_logprobs_ST: rows padded to the longest;
-        advantages_S, weights_S: one a row. Sequences without a sampled token are left out.
+        advantages_ST: the rollout's at each token, or the token's own. old_values_ST, returns_ST: the
+        critic's, 0 where there is none. reference_logprobs_ST: where every row brings them. weights_S,
+        lengths_S, rollout_ids: one a row. Sequences without a sampled token are left out; a token whose
+        behaviour logprob is not finite is not in the mask, but counts in `lengths_S`.
     """
 
     token_ids_N: Tensor
@@ -37,8 +45,13 @@ class Forest:
     sequence_edges_ST: Tensor
     mask_ST: Tensor
     behaviour_logprobs_ST: Tensor
-    advantages_S: Tensor
+    advantages_ST: Tensor
+    old_values_ST: Tensor
+    returns_ST: Tensor
     weights_S: Tensor
+    lengths_S: Tensor
+    rollout_ids: tuple[str, ...]
+    reference_logprobs_ST: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -136,6 +149,8 @@ def _join(parts: Sequence[_Part]) -> Forest:
             sequence = part.pack.sequences[row]
             behaviour.append(np.asarray(sequence.behaviour_logprobs)[np.asarray(sequence.loss_mask)])
     lengths = torch.tensor([len(row) for row in rows])
+    behaviour_ST = _pad([torch.from_numpy(row).float() for row in behaviour])
+    within_ST = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
 
     def nodes(values: Sequence[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(values)).long()
@@ -152,11 +167,27 @@ def _join(parts: Sequence[_Part]) -> Forest:
             np.concatenate([np.asarray(part.pack.edge_temperatures)[part.edges] for part in parts])
         ).float(),
         sequence_edges_ST=_pad([torch.from_numpy(row) for row in rows]),
-        mask_ST=torch.arange(int(lengths.max()))[None, :] < lengths[:, None],
-        behaviour_logprobs_ST=_pad([torch.from_numpy(row).float() for row in behaviour]),
-        advantages_S=torch.tensor([sequence.advantage for sequence in sequences]),
+        mask_ST=within_ST & behaviour_ST.isfinite(),
+        behaviour_logprobs_ST=behaviour_ST,
+        advantages_ST=_pad([_by_token(one.token_advantages, one.advantage, one) for one in sequences]),
+        old_values_ST=_pad([_by_token(one.old_values, 0.0, one) for one in sequences]),
+        returns_ST=_pad([_by_token(one.returns, 0.0, one) for one in sequences]),
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
+        lengths_S=lengths,
+        rollout_ids=tuple(sequence.rollout_id for sequence in sequences),
+        reference_logprobs_ST=_reference_logprobs(sequences),
     )
+
+
+def _by_token(values: Sequence[float], otherwise: float, sequence: TokenSequence) -> Tensor:
+    """The values, or `otherwise` at each sampled token where there are none."""
+    return torch.tensor(values or (otherwise,) * sequence.num_loss_tokens)
+
+
+def _reference_logprobs(sequences: Sequence[TokenSequence]) -> Tensor | None:
+    if not all(sequence.reference_logprobs for sequence in sequences):
+        return None
+    return _pad([torch.tensor(sequence.reference_logprobs) for sequence in sequences])
 
 
 def _pad(rows: Sequence[Tensor]) -> Tensor:

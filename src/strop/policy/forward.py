@@ -17,17 +17,34 @@ from strop.policy.forest import Forest
 from strop.policy.logprobs import edge_logprobs
 
 
-def forest_logprobs(model: nn.Module, forest: Forest, *, as_module: bool = False) -> tuple[Tensor, Tensor]:
+def forest_logprobs(
+    model: nn.Module, forest: Forest, *, entropy_gradient: bool = False, as_module: bool = False
+) -> tuple[Tensor, Tensor]:
     """(E,) logprobs, with gradient where it is enabled, and (E,) entropies, each at its token's temperature.
 
-    `as_module` runs the transformers module also where the faster path exists.
+    Entropies have a gradient only with `entropy_gradient`, which costs time. `as_module` runs the
+    transformers module also where the faster path exists.
+    """
+    hidden_EH = hidden_at(model, forest, forest.edge_nodes_E, as_module=as_module)
+    head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
+    return edge_logprobs(
+        hidden_EH,
+        head.weight,
+        head.bias,
+        forest.edge_tokens_E,
+        forest.edge_temperatures_E,
+        entropy_gradient=entropy_gradient,
+    )
+
+
+def hidden_at(model: nn.Module, forest: Forest, nodes_E: Tensor, *, as_module: bool = False) -> Tensor:
+    """(E, H) last hidden states of these nodes, after the final norm.
+
+    Of `model` only the decoder and its configuration are used.
     """
     if llama.supports(model) and not as_module:
-        hidden_EH = llama.final_norm(model, llama.hidden_states(model, forest)[forest.edge_nodes_E])
-    else:
-        hidden_EH = _module_hidden(model, forest)[forest.edge_nodes_E]
-    head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
-    return edge_logprobs(hidden_EH, head.weight, head.bias, forest.edge_tokens_E, forest.edge_temperatures_E)
+        return llama.final_norm(model, llama.hidden_states(model, forest)[nodes_E])
+    return _module_hidden(model, forest)[nodes_E]
 
 
 def _module_hidden(model: nn.Module, forest: Forest) -> Tensor:

@@ -26,6 +26,7 @@ def edge_logprobs(
     tokens_E: Tensor,
     temperatures_E: Tensor,
     *,
+    entropy_gradient: bool = False,
     chunk: int | None = None,
     kept_bytes: int = _KEPT_BYTES,
 ) -> tuple[Tensor, Tensor]:
@@ -36,10 +37,12 @@ def edge_logprobs(
     Units:
         chunk: rows at a time; by default what fits in cache. Results do not depend on it beyond rounding.
     Returns:
-        logprobs_E with gradient, entropies_E without; nats, at least float32.
+        logprobs_E with gradient, entropies_E without unless `entropy_gradient`; nats, at least float32.
     """
     rows = chunk or max(1, _CHUNK_BYTES // (4 * weight_VH.shape[0]))
-    return _EdgeLogprobs.apply(hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, rows, kept_bytes)
+    return _EdgeLogprobs.apply(
+        hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, entropy_gradient, rows, kept_bytes
+    )
 
 
 class _EdgeLogprobs(torch.autograd.Function):
@@ -51,6 +54,7 @@ class _EdgeLogprobs(torch.autograd.Function):
         bias_V: Tensor | None,
         tokens_E: Tensor,
         temperatures_E: Tensor,
+        entropy_gradient: bool,
         rows: int,
         kept_bytes: int,
     ) -> tuple[Tensor, Tensor]:
@@ -70,14 +74,15 @@ class _EdgeLogprobs(torch.autograd.Function):
             kept_bytes -= probabilities.nbytes
             if may_keep and kept_bytes >= 0:
                 kept.append(probabilities)
-        ctx.save_for_backward(hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, *kept)
-        ctx.rows = rows
-        ctx.mark_non_differentiable(entropies_E)
+        ctx.save_for_backward(hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, entropies_E, *kept)
+        ctx.rows, ctx.entropy_gradient = rows, entropy_gradient
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropies_E)
         return logprobs_E, entropies_E
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, *kept = ctx.saved_tensors
+        hidden_EH, weight_VH, bias_V, tokens_E, temperatures_E, entropies_E, *kept = ctx.saved_tensors
         grad_hidden_EH = torch.empty_like(hidden_EH)
         grad_weight = grad_bias = None
         for index, start in enumerate(range(0, len(tokens_E), ctx.rows)):
@@ -91,12 +96,18 @@ class _EdgeLogprobs(torch.autograd.Function):
             # d logprob / d logits = (one-hot - probabilities) / temperature
             grad_E1 = (grads[0][part] / temperatures_E[part]).to(probabilities.dtype)[:, None]
             grad_logits = (probabilities * -grad_E1).scatter_add_(1, tokens_E[part, None], grad_E1)
+            if ctx.entropy_gradient:
+                # d entropy / d logits = -probabilities (log probabilities + entropy) / temperature
+                pull_E1 = (grads[1][part] / temperatures_E[part]).to(probabilities.dtype)[:, None]
+                surprise = torch.xlogy(probabilities, probabilities)
+                surprise.addcmul_(probabilities, entropies_E[part, None].to(probabilities.dtype))
+                grad_logits.addcmul_(surprise, pull_E1, value=-1)
             if bias_V is not None:
                 grad_bias = _sum(grad_bias, add_value(bias_V, grad_logits.sum(0)))
             grad_logits = grad_logits.to(hidden_EH.dtype)
             grad_hidden_EH[part] = grad_logits @ weight_VH
             grad_weight = _sum(grad_weight, add_product(weight_VH, grad_logits, hidden_EH[part]))
-        return grad_hidden_EH, grad_weight, grad_bias, None, None, None, None
+        return grad_hidden_EH, grad_weight, grad_bias, None, None, None, None, None
 
 
 def _logits(hidden_RH: Tensor, weight_VH: Tensor, bias_V: Tensor | None, temperatures_R: Tensor) -> Tensor:

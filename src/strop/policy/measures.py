@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from strop.policy.correction import mismatch
 from strop.policy.forest import Forest
 from strop.policy.loss import kl
 
@@ -18,18 +19,16 @@ from strop.policy.loss import kl
 class StepMeasures:
     """Collects one step. Values of an update are averaged over the updates; of tokens, over all tokens."""
 
-    def __init__(self, *, with_reference: bool) -> None:
-        self._with_reference = with_reference
+    def __init__(self) -> None:
         self._update: dict[str, float] = {}
         self._updates: list[dict[str, float]] = []
         self._tokens = 0
-        self._policy_tokens = 0
         self._entropy = 0.0
         self._old: list[Tensor] = []
         self._behaviour: list[Tensor] = []
+        self._masked: list[float] = []
         self._seconds: dict[str, float] = {}
-        self._stepped = 0
-        self._skipped = 0
+        self._counts = dict.fromkeys(("actor/num_updates", "actor/skipped_updates", "actor/nan_tokens"), 0.0)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -45,52 +44,55 @@ class StepMeasures:
         self._old.append(old_E[rows])
         self._behaviour.append(forest.behaviour_logprobs_ST[forest.mask_ST])
 
-    def add_policy(
-        self, forest: Forest, loss: float, metrics: Mapping[str, float], *, num_tokens: int
-    ) -> None:
-        """A forest's part of the policy loss; its metrics are shares of the `num_tokens` of the update."""
-        self._add("actor/loss", loss)
-        self._add("actor/pg_loss", loss)
+    def add_loss(self, metrics: Mapping[str, float], *, num_tokens: int) -> None:
+        """A forest's part of the losses and shares of an update; `num_tokens` of the forest's own count."""
         for name, value in metrics.items():
             self._add(name, value)
-        self._add("tokens", forest.num_loss_tokens)
-        self._update["num_tokens"] = num_tokens
+        self._add("tokens", num_tokens)
 
-    def add_reference(
-        self, forest: Forest, loss: float, policy_ST: Tensor, reference_ST: Tensor, coefficient: float
-    ) -> None:
-        self._add("actor/kl_loss", loss)
-        self._add("actor/loss", coefficient * loss)
+    def add_drift(self, mask_ST: Tensor, policy_ST: Tensor, reference_ST: Tensor) -> None:
+        """How far a forest's tokens have come from the reference."""
+        mask_ST = mask_ST & torch.isfinite(policy_ST) & torch.isfinite(reference_ST)
+        self._add("drift_tokens", int(mask_ST.sum()))
         for kind in ("k1", "k3"):
-            self._add(
-                f"actor/reference_kl_{kind}", float(kl(kind, policy_ST, reference_ST)[forest.mask_ST].sum())
-            )
+            values_ST = kl(kind, policy_ST, reference_ST)
+            self._add(f"actor/reference_kl_{kind}", float(values_ST[mask_ST].sum()))
 
-    def end_update(self, *, stepped: bool, grad_norm: float) -> None:
-        """Close an optimizer update, whether it was applied or not."""
+    def add_nan_tokens(self, count: int) -> None:
+        self._counts["actor/nan_tokens"] += count
+
+    @property
+    def has_drift(self) -> bool:
+        return any("actor/reference_kl_k1" in update for update in (*self._updates, self._update))
+
+    def add_rejection(self, masked_ratio: float) -> None:
+        """The share of an update's computed tokens that rejection dropped."""
+        self._masked.append(masked_ratio)
+
+    def end_update(self, *, stepped: bool, grad_norm: float, num_tokens: int) -> None:
+        """Close an optimizer update of `num_tokens` tokens, whether it was applied or not."""
         update, self._update = self._update, {}
-        tokens, num_tokens = update.pop("tokens"), update.pop("num_tokens")
+        tokens, drift_tokens = update.pop("tokens"), update.pop("drift_tokens", 0)
+        self._counts["actor/nan_tokens"] += update.pop("actor/nan_tokens")
         # Packs without a gradient clip nothing, but how far their tokens drifted is not known.
-        update["actor/ppo_kl"] *= num_tokens / tokens
+        update["actor/ppo_kl"] *= num_tokens / tokens if tokens else math.nan
         for kind in ("k1", "k3"):
-            if self._with_reference:
-                update[f"actor/reference_kl_{kind}"] /= tokens
+            if drift_tokens:
+                update[f"actor/reference_kl_{kind}"] /= drift_tokens
         self._updates.append({**update, "actor/grad_norm": grad_norm})
-        self._stepped += stepped
-        self._skipped += not stepped
+        self._counts["actor/num_updates" if stepped else "actor/skipped_updates"] += 1
 
     def values(self) -> dict[str, float]:
-        names = ["loss", "pg_loss", "ppo_kl", "pg_clipfrac", "pg_clipfrac_lower", "grad_norm"]
-        if self._with_reference:
-            names += ["kl_loss", "reference_kl_k1", "reference_kl_k3"]
+        """Each metric that at least one update has, averaged over those; the usual ones always."""
+        names = [*_ALWAYS, *(name for update in self._updates for name in update)]
         return {
             **{
-                f"actor/{name}": _mean([update[f"actor/{name}"] for update in self._updates])
-                for name in names
+                name: _mean([update[name] for update in self._updates if name in update])
+                for name in dict.fromkeys(names)
             },
             "actor/entropy": self._entropy / self._tokens if self._tokens else math.nan,
-            "actor/num_updates": float(self._stepped),
-            "actor/skipped_updates": float(self._skipped),
+            "mismatch/masked_ratio": _mean(self._masked),
+            **self._counts,
             **mismatch(self._old, self._behaviour),
             **self._seconds,
         }
@@ -99,24 +101,15 @@ class StepMeasures:
         self._update[name] = self._update.get(name, 0.0) + value
 
 
-def mismatch(old: list[Tensor], behaviour: list[Tensor]) -> dict[str, float]:
-    """How far the engine's logprobs of its own tokens are from the learner's.
-
-    A behaviour logprob that is not finite is left out. With x = old - behaviour and w = e^x.
-    """
-    delta = torch.cat(old).double() - torch.cat(behaviour).double() if old else torch.empty(0).double()
-    delta = delta[delta.isfinite()]
-    if not len(delta):
-        names = ("logprob_diff_mean", "logprob_diff_max", "kl_k1", "kl_k3", "effective_sample_size")
-        return {f"mismatch/{name}": math.nan for name in names}
-    weights = delta.clamp(-20, 20).exp()
-    return {
-        "mismatch/logprob_diff_mean": float(delta.abs().mean()),
-        "mismatch/logprob_diff_max": float(delta.abs().max()),
-        "mismatch/kl_k1": float(-delta.mean()),
-        "mismatch/kl_k3": float((weights - 1 - delta).mean()),
-        "mismatch/effective_sample_size": float(weights.sum() ** 2 / (len(weights) * (weights**2).sum())),
-    }
+_ALWAYS = (
+    "actor/loss",
+    "actor/pg_loss",
+    "actor/ppo_kl",
+    "actor/pg_clipfrac",
+    "actor/pg_clipfrac_lower",
+    "actor/grad_norm",
+    "mismatch/truncated_ratio",
+)
 
 
 def _mean(values: list[float]) -> float:

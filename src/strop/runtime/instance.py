@@ -16,6 +16,7 @@ import aiohttp
 from strop.errors import FunctionError
 from strop.runtime.masking import Mask
 from strop.runtime.process import OnLine, WorkerProcess
+from strop.runtime.quarantine import Quarantine
 from strop.runtime.spec import WorkerSpec
 from strop.runtime.wire import Answer, api_key, error_reply, output_reply, request_body, says_stuck
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
@@ -56,7 +57,9 @@ class Instance:
         on_line: OnLine,
         grace_s: float,
         start_limit_s: float,
+        alone: bool = False,
     ) -> None:
+        """`alone`: it is a ward itself, in which lost calls are tried again, and has none."""
         self.spec = spec
         self._job_id = job_id
         self._client = client
@@ -72,6 +75,7 @@ class Instance:
         self._num_losses = 0
         self._gave_up_at: float | None = None
         self._closing = False
+        self._quarantine = None if alone else Quarantine(self._ward)
 
     async def start(self) -> FunctionType:
         """Start the first worker. Returns the type of the class it found.
@@ -108,6 +112,8 @@ class Instance:
     async def close(self) -> None:
         """Kill all workers; calls in flight are answered `worker_lost`."""
         self._closing = True
+        if self._quarantine is not None:
+            await self._quarantine.close()
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.gather(self._serving, return_exceptions=True)
@@ -124,8 +130,29 @@ class Instance:
         except (ValueError, TypeError, RecursionError) as error:
             text = f"function {self.spec.name!r}: its input cannot be sent as JSON: {error}"
             return FunctionReply(error=text, error_code="invalid_input")
+        if self._quarantine is not None and self._quarantine.holds(payload):
+            return await self._quarantine.call(payload)
         async with self._places:
             return await self._send_until_taken(payload, body)
+
+    def _ward(self) -> Instance:
+        """Another worker of the same function, for one call at a time; starts in the background."""
+        ward = Instance(
+            replace(self.spec, concurrency=1),
+            job_id=self._job_id,
+            client=self._client,
+            on_line=self._on_line,
+            grace_s=self._grace_s,
+            start_limit_s=self._start_limit_s,
+            alone=True,
+        )
+        ward._func_type = self._func_type
+        ward._serving = _background(ward._respawn())
+        return ward
+
+    def _lost(self, payload: FunctionInput) -> None:
+        if self._quarantine is not None:
+            self._quarantine.suspect(payload)
 
     async def _send_until_taken(self, payload: FunctionInput, body: bytes) -> FunctionReply:
         loop = asyncio.get_running_loop()
@@ -162,10 +189,11 @@ class Instance:
                     answer = Answer(status=response.status, content=await response.read())
         except TimeoutError:
             self._retire(worker)
+            self._lost(payload)
             text = f"did not answer within its timeout of {self.spec.timeout_s:g} s; it blocks its process"
             return FunctionReply(error=f"{payload.func_type} function {name!r} {text}", error_code="timeout")
         except (aiohttp.ClientError, OSError) as error:
-            return await self._transport_failure(worker, error)
+            return await self._transport_failure(worker, payload, error)
         finally:
             worker.release()
         if answer.status == 200:
@@ -178,7 +206,7 @@ class Instance:
         return error_reply(name, answer)
 
     async def _transport_failure(
-        self, worker: WorkerProcess, error: aiohttp.ClientError | OSError
+        self, worker: WorkerProcess, payload: FunctionInput, error: aiohttp.ClientError | OSError
     ) -> FunctionReply | None:
         """A broken connection means a lost worker, once its end was seen; a refused one was not taken."""
         try:
@@ -189,6 +217,7 @@ class Instance:
             return FunctionReply(error=text, error_code="unreachable")
         if isinstance(error, aiohttp.ClientConnectorError):
             return None
+        self._lost(payload)
         return FunctionReply(error=worker.exit_text(), error_code="worker_lost")
 
     async def _worker(self) -> WorkerProcess:

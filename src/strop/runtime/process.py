@@ -25,12 +25,13 @@ class WorkerProcess:
         self._spec = spec
         self._job_id = job_id
         self._mask = mask
+        self._on_line = on_line
         self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._on_stuck: Callable[[], None] = lambda: None
         self._child = Child(
             mask=mask,
             on_event=self._take_event,
-            on_line=lambda stream, text: on_line(f"function:{spec.name}", stream, text),
+            on_line=lambda stream, text: self._on_line(f"function:{spec.name}", stream, text),
             on_exit=self._ended,
         )
         self.token = secrets.token_urlsafe(32)

@@ -12,9 +12,12 @@ class Sequence:
     Shapes:
         token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
+        token_advantages, reference_logprobs: one a sampled token, in order, or empty: then the advantage is
+        `advantage` everywhere, and the learner computes the reference's logprobs where it needs them.
+        returns, old_values: likewise; old values are empty without a critic.
     Units:
-        advantage is the rollout's. `weight` is 1 / (sequences of that rollout): a rollout weighs the same
-        however many sequences it gave.
+        reward and advantage are the rollout's. `weight` is this sequence's share of the rollout's sampled
+        tokens: a rollout weighs the same however many sequences it gave.
     """
 
     rollout_id: str
@@ -23,12 +26,22 @@ class Sequence:
     loss_mask: tuple[bool, ...]
     behaviour_logprobs: tuple[float, ...]
     temperatures: tuple[float, ...]
+    reward: float = 0.0
     advantage: float = 0.0
     weight: float = 1.0
+    token_advantages: tuple[float, ...] = ()
+    reference_logprobs: tuple[float, ...] = ()
+    returns: tuple[float, ...] = ()
+    old_values: tuple[float, ...] = ()
 
     @property
     def num_loss_tokens(self) -> int:
         return sum(self.loss_mask)
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether the policy loss has a gradient here."""
+        return any(self.token_advantages) if self.token_advantages else self.advantage != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +56,7 @@ class Pack:
         edge_nodes, edge_tokens, edge_temperatures: (E,) each sampled token once: the node that predicts it,
         the token, the temperature it was sampled at.
         sequence_edges: one tuple a sequence: its sampled tokens, in order, as indices into the edges.
+        pairs: (preferred, rejected) as indices into the sequences; preference learning only.
     """
 
     token_ids: tuple[int, ...]
@@ -53,6 +67,12 @@ class Pack:
     edge_temperatures: tuple[float, ...]
     sequence_edges: tuple[tuple[int, ...], ...]
     sequences: tuple[Sequence, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def has_advantage(self) -> bool:
+        """Whether the policy loss has a gradient anywhere in it."""
+        return any(sequence.has_advantage for sequence in self.sequences)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +86,18 @@ class MiniBatch:
     packs: tuple[Pack, ...]
     num_rollouts: int
     num_loss_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What the learner knows of one sequence before the update: one number a sampled token, in order.
+
+    `values` are the critic's, `reference_logprobs` the frozen reference's; empty where there is none.
+    """
+
+    old_logprobs: tuple[float, ...]
+    reference_logprobs: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,11 +65,8 @@ class _Record(BaseModel):
 
 
 class Job(_Record):
-    """`config` is the resolved configuration without secrets (`runtime.env` values are masked).
-
-    `host`, `pid` and `process_started` name the process that trains it, once there is one. `resumes` is the
-    job whose checkpoint it went on from.
-    """
+    """`config` is the resolved configuration without secrets (`runtime.env` values are masked); under
+    `origins` it says of each value where it came from."""
 
     job_id: str
     name: str
@@ -88,7 +85,8 @@ class Job(_Record):
 
 
 class Checkpoint(_Record):
-    """A folder on disk that has passed its manifest. `validation` is mean@1 at that step, where measured."""
+    """A folder on disk that has passed its manifest. `validation` is mean@1 at that step, where measured;
+    `best`: of the job's it is the best by that. `removed_at`: since when the folder is gone."""
 
     checkpoint_id: str
     job_id: str
@@ -97,7 +95,9 @@ class Checkpoint(_Record):
     policy_version: int
     validation: float | None = None
     published: bool = False
+    best: bool = False
     created_at: datetime
+    removed_at: datetime | None = None
 
 
 class Event(_Record):

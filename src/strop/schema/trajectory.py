@@ -33,11 +33,21 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedAttempt:
+    """A try that another one followed: its error stays readable, whatever came of the rollout."""
+
+    attempt_id: str
+    error: str
+    error_code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
     """The record of one rollout. A failed one keeps its error and has no reward.
 
-    `attempts` counts the tries that were needed, the last one included. `reward_parts` holds each reward
-    function's own score by its name; `reward` their weighted sum. Latencies in seconds.
+    `attempts` counts the tries that were needed, the last one included; `failed_attempts` holds those before
+    it. `reward_parts` holds each reward function's own score by its name; `reward` is their weighted sum plus
+    `overlong_penalty`, which is 0 or below. Latencies in seconds.
     """
 
     rollout_id: str
@@ -52,21 +62,38 @@ class Trajectory:
     rollout_metrics: dict[str, float] = field(default_factory=dict[str, float])
     preset_reward: float | None = None
     reward: float | None = None
+    overlong_penalty: float = 0.0
     reward_parts: dict[str, float] = field(default_factory=dict[str, float])
     reward_metrics: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
     error: str | None = None
     error_code: str | None = None
+    failed_attempts: tuple[FailedAttempt, ...] = ()
     rollout_s: float = 0.0
     reward_s: float = 0.0
+
+    @property
+    def score(self) -> float | None:
+        """The reward as the functions gave it, before anything was taken off for length."""
+        return None if self.reward is None else self.reward - self.overlong_penalty
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the engine cut an answer off, by its own word."""
+        return any(turn.finish_reason is FinishReason.LENGTH for turn in self.turns)
 
     @property
     def num_sampled_tokens(self) -> int:
         return sum(len(turn.completion_ids) for turn in self.turns)
 
     @property
+    def answered(self) -> bool:
+        """Whether it succeeded with at least one sampled token, scored or not."""
+        return self.status is TaskStatus.SUCCESS and self.num_sampled_tokens > 0
+
+    @property
     def scored(self) -> bool:
         """Whether it counts in its group: it succeeded, has a reward and at least one sampled token."""
-        return self.status is TaskStatus.SUCCESS and self.reward is not None and self.num_sampled_tokens > 0
+        return self.answered and self.reward is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,3 +107,8 @@ class Group:
     @property
     def survivors(self) -> tuple[Trajectory, ...]:
         return tuple(trajectory for trajectory in self.trajectories if trajectory.scored)
+
+    @property
+    def answered(self) -> tuple[Trajectory, ...]:
+        """The survivors, and those that nothing scored."""
+        return tuple(trajectory for trajectory in self.trajectories if trajectory.answered)

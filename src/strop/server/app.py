@@ -12,6 +12,7 @@ from fastapi.security import HTTPBearer
 from strop import __version__
 from strop.schema.access import Caller
 from strop.server import (
+    api_page,
     deployments,
     files,
     fine_tunes,
@@ -54,6 +55,7 @@ ROUTERS: Sequence[APIRouter] = (
 
 OPEN_ROUTERS: Sequence[APIRouter] = (
     health.router,
+    api_page.router,
     uploads.router,
     triggers.router,
     openai_proxy.router,
@@ -111,6 +113,7 @@ def create_app(
         version=__version__,
         summary="Reinforcement fine-tuning of language models and agents, on DashScope's wire.",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.services = services

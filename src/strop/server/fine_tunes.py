@@ -162,7 +162,8 @@ def _checked(services: Services, caller: Caller, asked: JobAsked, job_id: str) -
     settings = services.settings
     folder = settings.home / "jobs" / job_id
     with services.database.read() as session:
-        usable_model(session, asked.model, workspace_id=caller.workspace_id)
+        for model in filter(None, (asked.model, asked.teacher_model)):
+            usable_model(session, model, workspace_id=caller.workspace_id)
         if asked.output_name is not None:
             check_free(session, asked.output_name)
         planner = Planner(session, services.blobs, settings.home, settings.limits, caller.workspace_id)

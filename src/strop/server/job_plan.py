@@ -66,7 +66,7 @@ class Planner:
         if asked.training_type is not None:
             plan.job["training"]["type"] = asked.training_type
         if asked.teacher_model is not None:
-            plan.job["teacher_model"] = asked.teacher_model
+            plan.job["training"]["teacher_model"] = asked.teacher_model
         self._resources(plan, asked.resource_config or {}, elsewhere)
         plan.job["datasets"] = self._datasets(plan, asked, folder)
         plan.job["functions"] = self._functions(plan, asked)

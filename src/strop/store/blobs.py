@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
-import fsspec
+from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from strop.errors import MissingError, StoreError
 from strop.store.home import home
@@ -48,12 +48,14 @@ class Blobs:
         """
         self.url = url or storage_url()
         try:
-            self._fs, self._root = fsspec.core.url_to_fs(self.url)
+            opened = cast("tuple[Any, str]", url_to_fs(self.url))
         except (ValueError, ImportError) as error:
             raise StoreError(
                 f"the blob store {self.url!r} cannot be opened: {error}",
                 fix="STROP_STORAGE_URL is a folder or an fsspec URL; s3:// needs pip install s3fs",
             ) from error
+
+        self._fs, self._root = opened
 
     @property
     def is_local(self) -> bool:

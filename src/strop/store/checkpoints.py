@@ -1,11 +1,11 @@
-"""Checkpoints: where the folders are, their step and policy version, whether they were published."""
+"""Checkpoints: where the folders are, their step and policy version; which is the best, which are gone."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Text, UniqueConstraint, select
+from sqlalchemy import Text, UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
@@ -25,7 +25,9 @@ class CheckpointRow(Base):
     policy_version: Mapped[int]
     validation: Mapped[float | None]
     published: Mapped[bool]
+    best: Mapped[bool] = mapped_column(server_default=false())
     created_at: Mapped[datetime] = mapped_column(UtcTime)
+    removed_at: Mapped[datetime | None] = mapped_column(UtcTime)
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(
@@ -36,7 +38,9 @@ class CheckpointRow(Base):
             policy_version=self.policy_version,
             validation=self.validation,
             published=self.published,
+            best=self.best,
             created_at=self.created_at,
+            removed_at=self.removed_at,
         )
 
 
@@ -50,7 +54,14 @@ def checkpoint_id(job_id: str, step: int) -> str:
 
 
 def record_checkpoint(session: Session, checkpoint: Checkpoint) -> None:
-    """Write it, or bring an earlier record of the same id up to date, as when it is published later."""
+    """Write it, or bring an earlier record of the same id up to date, as when it is published later.
+
+    One that is the best takes the mark from the one that was.
+    """
+    if checkpoint.best:
+        session.execute(
+            update(CheckpointRow).where(CheckpointRow.job_id == checkpoint.job_id).values(best=False)
+        )
     session.merge(CheckpointRow(**{**checkpoint.model_dump(), "folder": str(checkpoint.folder)}))
 
 
@@ -61,17 +72,32 @@ def mark_published(session: Session, checkpoint_id: str) -> None:
         row.published = True
 
 
+def mark_removed(session: Session, folder: Path) -> None:
+    """Say that a folder is gone, of whatever job: a resumed run tidies up after the one it goes on from."""
+    gone = (CheckpointRow.folder == str(folder)) & CheckpointRow.removed_at.is_(None)
+    session.execute(update(CheckpointRow).where(gone).values(removed_at=datetime.now(UTC)))
+
+
 def get_checkpoint(session: Session, checkpoint_id: str) -> Checkpoint:
     """Raises:
-    MissingError: no such checkpoint.
+    MissingError: no such checkpoint, or its folder was removed.
     """
     row = session.get(CheckpointRow, checkpoint_id)
     if row is None:
         raise MissingError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
+    if row.removed_at is not None:
+        left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
+        raise MissingError(
+            f"checkpoint {checkpoint_id!r} was removed at {row.removed_at:%Y-%m-%d %H:%M} UTC to keep "
+            "save_total_limit",
+            fix=f"take one that is left: {', '.join(left)}" if left else "none of its job is left",
+        )
     return row.checkpoint()
 
 
-def list_checkpoints(session: Session, job_id: str) -> list[Checkpoint]:
-    """In order of steps."""
+def list_checkpoints(session: Session, job_id: str, *, with_removed: bool = False) -> list[Checkpoint]:
+    """Those that are still there, in order of steps."""
     query = select(CheckpointRow).where(CheckpointRow.job_id == job_id).order_by(CheckpointRow.step)
+    if not with_removed:
+        query = query.where(CheckpointRow.removed_at.is_(None))
     return [row.checkpoint() for row in session.scalars(query)]

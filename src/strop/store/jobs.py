@@ -148,7 +148,7 @@ def name_output(session: Session, job_id: str, name: str) -> None:
     row.config = {**row.config, "tuned_model_name": name}
 
 
-def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[tuple[JobRow]]:
+def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[JobRow]:
     query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
     if workspace_id is not None:
         query = query.where(JobRow.workspace_id == workspace_id)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from strop.schema.job import Checkpoint, Event, JobStatus, LogLine
 from strop.schema.trajectory import Group
-from strop.store.checkpoints import checkpoint_id, record_checkpoint
+from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
 from strop.store.database import Database
 from strop.store.events import record_event
 from strop.store.jobs import get_job, move_job
@@ -43,6 +43,11 @@ class StoreRecorder:
         self._job_id = job_id
         self._writer = Writer(database, name=f"recorder {job_id}")
 
+    @property
+    def database(self) -> Database:
+        """Where it writes."""
+        return self._database
+
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         """Move the job at once, after all that was recorded before.
 
@@ -63,7 +68,14 @@ class StoreRecorder:
         )
 
     def checkpoint(
-        self, step: int, folder: Path, *, policy_version: int, validation: float | None, published: bool
+        self,
+        step: int,
+        folder: Path,
+        *,
+        policy_version: int,
+        validation: float | None,
+        published: bool,
+        best: bool,
     ) -> None:
         checkpoint = Checkpoint(
             checkpoint_id=checkpoint_id(self._job_id, step),
@@ -73,9 +85,13 @@ class StoreRecorder:
             policy_version=policy_version,
             validation=validation,
             published=published,
+            best=best,
             created_at=datetime.now(UTC),
         )
         self._writer.put(lambda session: record_checkpoint(session, checkpoint))
+
+    def checkpoint_removed(self, folder: Path) -> None:
+        self._writer.put(lambda session: mark_removed(session, folder))
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

@@ -6,16 +6,16 @@ Turns are a table of their own: a list of trajectories is read without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, Text, delete, insert, select
+from sqlalchemy import ForeignKey, Index, Text, delete, insert, select, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
 from strop.schema.function import TaskStatus
 from strop.schema.sampling import FinishReason
-from strop.schema.trajectory import Group, Trajectory, Turn
+from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
 from strop.store.columns import ROW_ID, PackedFloats, PackedInts, PackedJson, Written
 from strop.store.tables import Base, Page, of_job, page_of
 
@@ -44,10 +44,12 @@ class TrajectoryRow(Base):
     rollout_metrics: Mapped[dict[str, float]] = mapped_column(PackedJson)
     preset_reward: Mapped[float | None]
     reward: Mapped[float | None]
+    overlong_penalty: Mapped[float] = mapped_column(server_default=text("0"))
     reward_parts: Mapped[dict[str, float]] = mapped_column(PackedJson)
     reward_metrics: Mapped[dict[str, dict[str, float]]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
     error_code: Mapped[str | None] = mapped_column(Written)
+    failed_attempts: Mapped[list[dict[str, str]] | None] = mapped_column(PackedJson)
     rollout_s: Mapped[float]
     reward_s: Mapped[float]
     num_turns: Mapped[int]
@@ -67,10 +69,12 @@ class TrajectoryRow(Base):
             rollout_metrics=self.rollout_metrics,
             preset_reward=self.preset_reward,
             reward=self.reward,
+            overlong_penalty=self.overlong_penalty,
             reward_parts=self.reward_parts,
             reward_metrics=self.reward_metrics,
             error=self.error,
             error_code=self.error_code,
+            failed_attempts=tuple(FailedAttempt(**one) for one in self.failed_attempts or ()),
             rollout_s=self.rollout_s,
             reward_s=self.reward_s,
         )
@@ -155,10 +159,13 @@ def _row(job_id: str, step: int, split: str, trajectory: Trajectory, ground_trut
         "num_sampled_tokens": trajectory.num_sampled_tokens,
         **{name: getattr(trajectory, name) for name in _PLAIN},
         "status": trajectory.status.value,
+        "failed_attempts": [asdict(one) for one in trajectory.failed_attempts],
     }
 
 
-_PLAIN = tuple(name for name in Trajectory.__dataclass_fields__ if name not in ("turns", "status"))
+_CONVERTED = ("turns", "status", "failed_attempts")
+
+_PLAIN = tuple(name for name in Trajectory.__dataclass_fields__ if name not in _CONVERTED)
 """Fields of a trajectory that are columns under the same name."""
 
 

@@ -310,3 +310,66 @@ def test_a_function_with_instances_is_not_forgotten(server):
     server.http.post(f"/fine-tunes/delete/faas/{instance['instanceId']}", json={})
     assert server.http.delete(f"/functions/{entity}").status_code == 200
     assert server.http.get(f"/functions/{entity}").status_code == 404
+
+
+def test_a_layer_that_fails_is_a_failure_everywhere(server, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    asked = {"layer_name": "fc_layer-1", "requirements_content": "no-such-package-anywhere==7\n"}
+    code = server.post("/fine-tunes/create/faas/layer", asked)["layer_code"]
+
+    def told():
+        status = server.get("/fine-tunes/query/faas/layer/status", layer_code=code)
+        return status if status["status"] != "BUILDING" else None
+
+    ended = eventually(told)
+    assert ended["status"] == "FAILED"
+    assert "no-such-package-anywhere" in ended["log"]
+    entity = server.register("reward", "Score")
+    reply = server.http.post(f"/fine-tunes/online/faas/jobId-1/{entity}", json={"layer_code": code})
+    assert reply.status_code == 422
+    assert "could not be built" in reply.json()["message"]
+    body = server.job_body()
+    body["rewards"][0]["layer_code"] = code
+    reply = server.http.post("/fine-tunes", json=body)
+    assert reply.status_code == 400
+    assert "rewards[0].layer_code: layer" in reply.json()["message"]
+
+
+def test_an_empty_layer_is_ready_and_its_instance_runs_in_it(server):
+    asked = {"layer_name": "fc_layer-1", "requirements_content": "# nothing\n"}
+    code = server.post("/fine-tunes/create/faas/layer", asked)["layer_code"]
+    source = FUNCTIONS + (
+        "\n\nclass Where(AbstractRewardProcessor):\n"
+        "    def process(self, input):\n"
+        "        import sys\n"
+        "        print(sys.prefix)\n"
+        "        return RewardOutput(reward=Reward(reward_score=0.0))\n"
+    )
+    instance = online(server, server.register("reward", "Where", source=source), {"layer_code": code})
+    assert call(instance, {"agent_output": {"messages": []}}).status_code == 200
+
+    def printed():
+        page = {"pageNumber": 1, "pageSize": 10}
+        return server.post(f"/fine-tunes/query/faas/log/{instance['instanceId']}", page)["log_entries"]
+
+    assert eventually(printed)[0]["message"] == str(server.home / "layers" / code)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        ({"requirements_content": "-e ."}, 422, "points at a file"),
+        ({"requirements_content": 7}, 400, "requirements_content"),
+        ({}, 400, "requirements_content"),
+        ({"requirements_content": "x" * 70_000}, 422, "characters"),
+    ],
+)
+def test_a_bad_layer_is_refused_with_its_reason(server, asked, status, words):
+    reply = server.http.post("/fine-tunes/create/faas/layer", json=asked)
+    assert reply.status_code == status
+    assert words in reply.json()["message"]
+
+
+def test_an_unknown_layer_is_a_404(server):
+    reply = server.http.get("/fine-tunes/query/faas/layer/status", params={"layer_code": "layer-x"})
+    assert (reply.status_code, reply.json()["code"]) == (404, "NotFound")

@@ -10,11 +10,16 @@ from strop.errors import StoreError
 from strop.store import (  # noqa: F401  their tables
     checkpoints,
     deployments,
+    entities,
     events,
+    files,
+    instance_logs,
     jobs,
+    keys,
     logs,
     metrics,
     models,
+    submissions,
     trajectories,
 )
 from strop.store.database import database_url, open_database

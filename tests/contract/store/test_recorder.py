@@ -68,7 +68,7 @@ def test_everything_told_is_there_after_a_flush(database, recorder):
     recorder.metrics(1, {"actor/loss": 0.5})
     recorder.trajectories(1, step_of_groups(2, 2), split="train")
     recorder.event("rollouts_failed", "2 of 16 rollouts failed", step=1, data={"codes": {"timeout": 2}})
-    recorder.checkpoint(1, Path("/c/step-1"), policy_version=4, validation=0.75, published=False)
+    recorder.checkpoint(1, Path("/c/step-1"), policy_version=4, validation=0.75, published=False, best=True)
     recorder.progress(1, "rollout", 3, 16)
     recorder.log("function:accuracy", "stderr", "first line\nsecond line\n")
     recorder.flush()
@@ -90,9 +90,9 @@ def test_everything_told_is_there_after_a_flush(database, recorder):
 
 
 def test_a_checkpoint_recorded_again_is_brought_up_to_date(database, recorder):
-    recorder.checkpoint(2, Path("/c/2"), policy_version=2, validation=None, published=False)
-    recorder.checkpoint(1, Path("/c/1"), policy_version=1, validation=0.5, published=False)
-    recorder.checkpoint(2, Path("/c/2"), policy_version=2, validation=0.9, published=True)
+    recorder.checkpoint(2, Path("/c/2"), policy_version=2, validation=None, published=False, best=False)
+    recorder.checkpoint(1, Path("/c/1"), policy_version=1, validation=0.5, published=False, best=True)
+    recorder.checkpoint(2, Path("/c/2"), policy_version=2, validation=0.9, published=True, best=True)
     recorder.flush()
     with database.read() as session:
         found = [(one.step, one.validation, one.published) for one in list_checkpoints(session, "job-1")]

@@ -7,7 +7,7 @@ from strop.errors import StoreError
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason
-from strop.schema.trajectory import Group, Trajectory, Turn
+from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
 from strop.store.trajectories import get_trajectory, list_trajectories, record_trajectories
 
 LOGPROBS = tuple(array("f", [-0.1, -2.25, -17.3]).tolist())
@@ -44,6 +44,8 @@ def scored(rollout_id: str, sample_id: str, reward: float) -> Trajectory:
         reward=reward,
         reward_parts={"accuracy": reward, "format": 0.5},
         reward_metrics={"accuracy": {"digits": 2.0}},
+        overlong_penalty=-0.5,
+        failed_attempts=(FailedAttempt(attempt_id="a1", error="timed out \ud83d", error_code="timeout"),),
         rollout_s=1.5,
         reward_s=0.25,
     )

@@ -1,4 +1,4 @@
-"""On a CPU in float32, what is sampled for a request does not depend, in a single bit, on the other requests."""
+"""On a CPU in float32, no bit of what is sampled for a request depends on the other requests."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def weighted(forest: Forest, logprobs_E: torch.Tensor) -> torch.Tensor:
     """Any loss that treats every token differently."""
     tokens_ST = logprobs_E[forest.sequence_edges_ST].exp()
     slope = torch.linspace(0.5, 1.5, tokens_ST.shape[1], dtype=tokens_ST.dtype)
-    return (tokens_ST * slope * forest.advantages_S[:, None] * forest.mask_ST).sum()
+    return (tokens_ST * slope * forest.advantages_ST * forest.mask_ST).sum()
 
 
 def one_by_one(model, packed: Pack) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -101,7 +101,7 @@ def test_packed_trees_equal_each_sequence_alone(name: str, dtype: torch.dtype, t
         entropies_E[forests[0].sequence_edges_ST][mask], entropies[mask].detach(), rtol=0, atol=tolerance
     )
     slope = torch.linspace(0.5, 1.5, rows_ST.shape[1], dtype=dtype)
-    expected = gradients(model, (rows_ST.exp() * slope * forests[0].advantages_S[:, None] * mask).sum())
+    expected = gradients(model, (rows_ST.exp() * slope * forests[0].advantages_ST * mask).sum())
     assert found.keys() == expected.keys()
     for weight, gradient in expected.items():
         torch.testing.assert_close(
@@ -143,7 +143,7 @@ def test_how_packs_are_cut_into_forests_changes_no_gradient(max_nodes: int):
 def weighted_by_position(forest: Forest, logprobs_E: torch.Tensor) -> torch.Tensor:
     tokens_ST = logprobs_E[forest.sequence_edges_ST].exp()
     slope = 1 / torch.arange(1, tokens_ST.shape[1] + 1, dtype=tokens_ST.dtype)
-    return (tokens_ST * slope * forest.advantages_S[:, None] * forest.mask_ST).sum()
+    return (tokens_ST * slope * forest.advantages_ST * forest.mask_ST).sum()
 
 
 def test_a_frozen_embedding_gets_no_gradient_and_changes_none_of_the_others():

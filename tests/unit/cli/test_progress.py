@@ -54,7 +54,7 @@ def test_a_broadcast_tells_every_recorder_in_order() -> None:
     out = [io.StringIO(), io.StringIO()]
     both = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
     both.event("note", "clipping cannot bind")
-    both.checkpoint(3, Path("c/step-000003"), policy_version=3, validation=None, published=True)
+    both.checkpoint(3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False)
     for file in out:
         assert "clipping cannot bind" in file.getvalue()
         assert "step-000003" in file.getvalue()

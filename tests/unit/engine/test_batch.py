@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from strop.engine.batch import Span, batched_length, make_batch
+from strop.engine.batch import batched_length, make_batch
 from strop.engine.kv_cache import KVCache, KVShape
 from strop.engine.scheduler import MAX_STEP_TOKENS, _share
 

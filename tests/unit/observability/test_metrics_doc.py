@@ -22,7 +22,7 @@ def test_every_metric_has_a_row_with_both_sentences():
 def test_ranges_read_as_a_person_writes_them():
     page = {line.split("`")[1]: line for line in render().splitlines() if line.startswith("| `")}
     assert "| ≤ 0.1 |" in page["actor/ppo_kl"]
-    assert "| grpo: 0 to 0.05 |" in page["actor/pg_clipfrac"]
+    assert "| grpo: 0 to 0.05; " in page["actor/pg_clipfrac"]
     assert "| 0 |" in page["group/dropped"]
     assert "\\|old - behaviour logprob\\|" in page["mismatch/logprob_diff_mean"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strop.pipeline.advantage import group_advantages, step_advantages
+from strop.pipeline.advantage import group_advantages, step_advantages, whitened
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason
@@ -68,6 +68,20 @@ def test_advantages_sum_to_zero_and_follow_their_members(rewards, kind):
         assert shuffled == [values[index] for index in order]
 
 
+def test_whitening_weighs_each_value_by_its_tokens():
+    """1 on 3 tokens, 0 on 1: mean 3/4, sample variance 1/4, as if each token stood there alone."""
+    assert whitened([1.0, 0.0], [3, 1]) == pytest.approx([0.5, -1.5], abs=1e-7)
+    assert whitened([1.0, 1.0, 1.0, 0.0], [1, 1, 1, 1]) == pytest.approx([0.5, 0.5, 0.5, -1.5], abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("values", "counts"),
+    [([], []), ([3.0], [1]), ([0.1 + 0.2, 0.3], [5, 5]), ([1.0, 2.0], [3, 0]), ([7.0] * 3, [2, 2, 2])],
+)
+def test_nothing_to_tell_apart_whitens_to_exactly_zero(values, counts):
+    assert whitened(values, counts) == [0.0] * len(values)
+
+
 def trajectory(rollout_id: str, reward: float | None, *, tokens: int = 2) -> Trajectory:
     turn = Turn(
         index=0,
@@ -113,6 +127,29 @@ def test_a_member_without_sampled_tokens_does_not_shift_the_baseline():
 
 def test_a_group_of_one_survivor_is_left_out():
     assert step_advantages("grpo", [group(trajectory("a", 1.0), trajectory("b", None))]) == {}
+
+
+def test_reinforce_pp_needs_no_group_and_whitens_over_the_step():
+    groups = [
+        group(trajectory("a", 1.0), trajectory("b", 1.0)),
+        group(trajectory("c", 0.0), trajectory("d", 0.0)),
+    ]
+    values = step_advantages("reinforce_pp", groups)
+    # Mean 1/2 over 8 tokens, sample variance 2/7.
+    assert values == pytest.approx(
+        {"a": 0.9354143, "b": 0.9354143, "c": -0.9354143, "d": -0.9354143}, abs=1e-6
+    )
+
+
+def test_the_baseline_form_whitens_over_the_step_and_leaves_flat_groups_at_zero():
+    uneven = group(trajectory("a", 1.0, tokens=3), trajectory("b", 0.0, tokens=1))
+    flat = group(trajectory("c", 0.1 + 0.2), trajectory("d", 0.3))
+    values = step_advantages("reinforce_pp_baseline", [uneven, flat])
+    # Centred 1/2 on 3 tokens, -1/2 on 1, 0 on 4: mean 1/8, sum of squares 1 - 8/64, over 7.
+    std = ((1 - 1 / 8) / 7) ** 0.5
+    expected = {"a": (0.5 - 0.125) / std, "b": (-0.5 - 0.125) / std, "c": 0.0, "d": 0.0}
+    assert values == pytest.approx(expected, abs=1e-6)
+    assert values["c"] == values["d"] == 0.0
 
 
 def test_groups_with_the_same_prompt_do_not_mix():

@@ -60,7 +60,7 @@ def test_a_prompt_that_dropped_earlier_text_starts_a_sequence_of_its_own() -> No
     sequences = sequences_of(trajectory(turn(0, (1, 2), (3, 4)), turn(1, (1, 2, 4, 5), (6,))), group_id="g")
     assert [item.token_ids for item in sequences] == [(1, 2, 3, 4), (1, 2, 4, 5, 6)]
     assert [item.loss_mask for item in sequences] == [(False, False, True, True), (False,) * 4 + (True,)]
-    assert [item.weight for item in sequences] == [0.5, 0.5]
+    assert [item.weight for item in sequences] == [2 / 3, 1 / 3]  # by sampled tokens
 
 
 def test_two_choices_of_one_call_are_siblings_and_the_continued_one_grows() -> None:

@@ -1,11 +1,12 @@
 """The whole flow on fakes: order, schedules, stopping, resuming."""
 
 import asyncio
-from types import SimpleNamespace
+import math
+import shutil
 
 import pytest
 
-from fakes.bench import Bench, job, rows
+from fakes.bench import Bench, job, rows, run_facts
 from fakes.functions import last_digit, one_call_agent
 from strop.errors import CheckpointError, DataError, TrainingError
 from strop.observability.metrics import UnknownMetricError
@@ -216,6 +217,51 @@ async def test_too_many_failures_stop_the_run_with_counts_and_texts(tmp_path):
     assert bench.learner.batches == []
 
 
+async def test_a_step_in_which_nothing_survived_ends_the_run_whatever_rate_is_allowed(tmp_path):
+    bench = Bench(tmp_path, right=fails_for("-r0", "-r1", "-r2", "-r3"))
+    with pytest.raises(TrainingError) as caught:
+        await bench.train(job(max_steps=4, max_failure_rate=1.0, validation=False))
+    assert str(caught.value).startswith(
+        "step 1: 8 of 8 rollouts failed, which leaves nothing to learn or to judge from\n    2 x exception: "
+    )
+    assert bench.recorder.statuses[-1] is JobStatus.FAILED
+    assert bench.recorder.checkpoints == []
+
+
+async def test_a_validation_in_which_nothing_survived_ends_the_run_too(tmp_path):
+    bench = Bench(tmp_path, right=fails_for("r0"))
+    with pytest.raises(
+        TrainingError, match=r"validation after step 0: 3 of 3 .* nothing to learn or to judge"
+    ):
+        await bench.train(job(max_failure_rate=1.0))
+    assert bench.recorder.statuses[-1] is JobStatus.FAILED
+
+
+async def test_counters_of_the_machines_become_metrics_of_the_step(tmp_path):
+    bench = Bench(tmp_path)
+    counted = {
+        "trace/rerendered_prompts": 0,
+        "trace/tool_parse_errors": 5,
+        "prefix_hits": 10,
+        "prefilled": 10,
+    }
+
+    def grow(entry):
+        if entry[:2] == ("progress", 2) and entry[2:] == ("rollout", 8, 8):
+            counted["trace/rerendered_prompts"] += 3
+            counted["prefix_hits"] += 30
+            counted["prefilled"] += 10
+
+    bench.recorder.on = grow
+    bench.counters = lambda: dict(counted)
+    await bench.train(job(max_steps=2))
+    first, second = bench.recorder.values[1], bench.recorder.values[2]
+    assert (first["trace/rerendered_prompts"], second["trace/rerendered_prompts"]) == (0, 3)
+    assert second["trace/tool_parse_errors"] == 0
+    assert second["perf/prefix_hit_rate"] == 0.75
+    assert math.isnan(first["perf/prefix_hit_rate"])
+
+
 async def test_exactly_the_allowed_share_may_fail(tmp_path):
     bench = Bench(tmp_path, right=fails_for("-r1", "-r2"))
     result = await bench.train(job(max_steps=1))
@@ -304,7 +350,40 @@ async def test_the_oldest_checkpoint_goes_but_never_the_best(tmp_path):
     await bench.train(job(max_steps=5, eval_steps=1, save_strategy="steps", save_steps=1, save_total_limit=2))
     left = sorted(folder.name for folder in (tmp_path / "checkpoints").iterdir())
     assert left == ["step-000002", "step-000005"]
-    assert bench.recorder.kinds().count("checkpoint_removed") == 3
+    assert bench.recorder.removed == ["step-000001", "step-000003", "step-000004"]
+    assert [text for kind, text, _ in bench.recorder.events if kind == "checkpoint_removed"] == [
+        f"removed the checkpoint of step {step}: save_total_limit is 2; the best by validation, step 2, stays"
+        for step in (1, 3, 4)
+    ]
+    assert [one["best"] for one in bench.recorder.checkpoints] == [True, True, False, False, False]
+
+
+async def test_a_run_tells_its_best_checkpoint(tmp_path):
+    scores = {"v0": "0", "v1": "2", "v2": "9", "v3": "3"}
+
+    def right(payload):
+        known = scores.get(payload.request_metadata.rollout_id[:2])
+        if known is not None:
+            payload.agent_output.messages[-1]["content"] = known
+        return last_digit(payload)
+
+    hyper = {"max_steps": 3, "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    result = await Bench(tmp_path, right=right).train(job(**hyper))
+    assert (result.best, result.checkpoint) == (
+        tmp_path / "checkpoints" / "step-000002",
+        tmp_path / "checkpoints" / "step-000003",
+    )
+    unmeasured = await Bench(tmp_path / "other").train(job(validation=False))
+    assert unmeasured.best is None
+
+
+async def test_a_checkpoint_that_is_gone_when_a_run_goes_on_is_marked_removed(tmp_path):
+    hyper = {"max_steps": 6, "save_strategy": "steps", "save_steps": 1, "save_total_limit": 5}
+    half = await Bench(tmp_path, stop_at=("metrics", 3)).train(job(**hyper))
+    shutil.rmtree(tmp_path / "checkpoints" / "step-000002")
+    second = Bench(tmp_path)
+    await second.train(job(**hyper), resume_from=half.checkpoint)
+    assert second.recorder.removed[0] == "step-000002"
 
 
 async def test_a_checkpoint_that_cannot_be_written_does_not_end_the_run(bench):
@@ -356,26 +435,6 @@ async def test_stopping_before_the_first_step_is_through_saves_nothing(tmp_path)
     result = await bench.train()
     assert (result.status, result.steps, result.checkpoint) == (JobStatus.CANCELED, 0, None)
     assert bench.learner.batches == []
-
-
-def run_facts(*benches: Bench):
-    """All that two runs must agree in: what was sampled, learned, published and recorded."""
-    opened = [key for bench in benches for key in bench.capture.opened]
-    sampling = {key: value for bench in benches for key, value in bench.capture.sampling.items()}
-    values = {
-        (step, name): value
-        for bench in benches
-        for step, names in bench.recorder.values.items()
-        for name, value in names.items()
-        if not name.startswith(("timing/", "perf/"))
-    }
-    return SimpleNamespace(
-        opened=opened,
-        sampling=sampling,
-        values=values,
-        batches=[batch for bench in benches for batch in bench.learner.batches],
-        weights=benches[-1].learner.weights,
-    )
 
 
 SIX = {"max_steps": 6, "eval_steps": 2, "save_strategy": "steps", "save_steps": 3}

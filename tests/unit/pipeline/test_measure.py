@@ -9,7 +9,6 @@ from strop.observability.metrics import check_names
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch
 from strop.pipeline.measure import (
-    advantage_measures,
     batch_measures,
     response_length,
     rollout_measures,
@@ -110,7 +109,6 @@ def values():
 
 def test_every_measured_name_is_declared(values):
     check_names(values)
-    check_names(advantage_measures(step_advantages("grpo", GROUPS), GROUPS))
     check_names(batch_measures(build_batch(1, GROUPS, step_advantages("grpo", GROUPS), mini_batch_size=3)))
     check_names(timing_measures(dict.fromkeys(PHASES, 1.0), GROUPS, trained_tokens=1))
     check_names(validation_measures(GROUPS))
@@ -225,7 +223,6 @@ def test_nothing_measured_is_nan_and_never_zero():
     values = rollout_measures((), epoch=0)
     counts = {"trace/training/epoch", "group/dropped"}
     assert {name for name, value in values.items() if not math.isnan(value)} == counts
-    assert all(math.isnan(value) for value in advantage_measures({}, ()).values())
     assert all(math.isnan(value) for value in validation_measures(()).values())
 
 
@@ -238,23 +235,6 @@ def test_a_step_in_which_all_failed_has_no_rewards_but_counts_the_failures():
     assert values["trajectory/response/aborted_ratio"] == 1.0
     assert values["group/frac_zero_std"] == NAN
     assert values["group/dropped"] == 1.0
-
-
-def test_advantages_weigh_sampled_tokens():
-    # r1 wrote 3 tokens, r2 3, r4 1: (1*3 - 1*3 + 0.5*1) / 7
-    values = advantage_measures({"r1": 1.0, "r2": -1.0, "r4": 0.5}, GROUPS)
-    expected = {"mean": 0.5 / 7, "max": 1.0, "min": -1.0}
-    assert measured("critic/advantages/", values) == pytest.approx(expected)
-    assert measured("critic/returns/", values) == pytest.approx(expected)
-
-
-def test_a_longer_answer_weighs_more_than_a_short_one():
-    assert advantage_measures({"r1": 1.0, "r4": -1.0}, GROUPS)["critic/advantages/mean"] == 0.5
-
-
-def test_an_advantage_of_nobody_is_refused():
-    with pytest.raises(ValueError, match="'r99'"):
-        advantage_measures({"r99": 1.0}, GROUPS)
 
 
 def test_sequences_and_loss_tokens_are_those_of_the_batch():

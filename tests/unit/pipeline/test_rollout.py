@@ -12,6 +12,7 @@ from strop.schema.function import AgentOutput, RolloutInput, RolloutOutput, Task
 from strop.schema.reply import FunctionReply
 from strop.schema.sample import Sample
 from strop.schema.sampling import SamplingParams
+from strop.schema.trajectory import FailedAttempt
 
 PLAN = RolloutPlan(
     job_id="job",
@@ -134,6 +135,11 @@ async def test_a_failed_attempt_is_tried_again_under_a_new_id():
         (TaskStatus.SUCCESS, 1, "a1"),
     ]
     assert group.trajectories[1].error is None
+    assert group.trajectories[1].failed_attempts == tuple(
+        FailedAttempt(attempt_id=attempt, error=f"RuntimeError: broken at {attempt}", error_code="exception")
+        for attempt in ("a1", "a2")
+    )
+    assert group.trajectories[0].failed_attempts == ()
     assert [key for key in capture.opened if key[0].endswith("r1")] == [
         ("s7-0-q1-r1", "a1"),
         ("s7-0-q1-r1", "a2"),

@@ -37,7 +37,7 @@ def test_rows_name_the_edges_of_their_tokens_in_order():
     torch.testing.assert_close(
         forest.behaviour_logprobs_ST, torch.tensor([[-0.1, -0.2, 0], [-0.3, -0.4, -0.5]])
     )
-    assert forest.advantages_S.tolist() == [-1.0, 1.0]
+    assert forest.advantages_ST.tolist() == [[-1.0, -1.0, 0.0], [1.0, 1.0, 1.0]]
     assert forest.weights_S.tolist() == [0.5, 1.0]
 
 
@@ -77,11 +77,11 @@ def test_a_pack_beyond_the_bound_is_split_by_its_sequences():
     whole = random_pack(0)
     forests = make_forests([whole], max_nodes=10)
     assert len(forests) > 1
-    assert sum(len(forest.advantages_S) for forest in forests) == 3
+    assert sum(len(forest.mask_ST) for forest in forests) == 3
     rows = [
         forest.edge_tokens_E[forest.sequence_edges_ST[row][forest.mask_ST[row]]].tolist()
         for forest in forests
-        for row in range(len(forest.advantages_S))
+        for row in range(len(forest.mask_ST))
     ]
     assert rows == [[whole.edge_tokens[edge] for edge in edges] for edges in whole.sequence_edges]
 

@@ -9,6 +9,9 @@ from strop.policy.logprobs import edge_logprobs
 EDGES, WIDTH, VOCABULARY = 30, 16, 101
 
 
+CUTS = [(1, 0), (7, 7 * VOCABULARY * 8), (64, 1 << 30), (7, 0)]
+
+
 def inputs(dtype: torch.dtype = torch.float64, *, bias: bool = False):
     torch.manual_seed(0)
     hidden = torch.randn(EDGES, WIDTH, dtype=dtype, requires_grad=True)
@@ -44,6 +47,35 @@ def test_chunks_give_the_logprobs_entropies_and_gradients_of_the_whole(
             torch.testing.assert_close(mine.grad, other.grad, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("chunk", "kept_bytes"), CUTS)
+@pytest.mark.parametrize("bias", [False, True])
+def test_entropies_have_the_gradient_of_the_whole_where_it_is_asked_for(
+    chunk: int, kept_bytes: int, bias: bool
+):
+    ours, theirs = inputs(bias=bias), inputs(bias=bias)
+    settings = {"chunk": chunk, "kept_bytes": kept_bytes}
+    logprobs, entropies = edge_logprobs(*ours, entropy_gradient=True, **settings)
+    expected_logprobs, expected_entropies = plain(*theirs)
+    pull = torch.linspace(-1, 1, EDGES, dtype=torch.float64)
+    (logprobs * pull + entropies * pull.flip(0)).sum().backward()
+    (expected_logprobs * pull + expected_entropies * pull.flip(0)).sum().backward()
+    for mine, other in zip(ours[:3], theirs[:3], strict=True):
+        if mine is not None:
+            torch.testing.assert_close(mine.grad, other.grad, rtol=0, atol=1e-12)
+    assert not edge_logprobs(*ours, **settings)[1].requires_grad
+
+
+def test_the_entropy_of_a_certain_token_has_no_gradient_and_no_nan():
+    hidden = torch.tensor([[2000.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [0.0]], requires_grad=True)
+    _, entropies = edge_logprobs(
+        hidden, weight, None, torch.tensor([0]), torch.ones(1), entropy_gradient=True
+    )
+    entropies.sum().backward()
+    assert hidden.grad.item() == 0.0
+    assert torch.equal(weight.grad, torch.zeros(2, 1))
+
+
 def test_a_token_far_below_the_best_keeps_its_exact_logprob():
     hidden = torch.tensor([[200.0]])
     weight = torch.tensor([[1.0], [0.0]])
@@ -76,11 +108,12 @@ class _Largest(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("chunk", [1, 7])
-def test_no_tensor_grows_with_tokens_times_vocabulary(chunk: int):
-    hidden, weight, _, tokens, temperatures = inputs()
+@pytest.mark.parametrize("entropy_gradient", [False, True])
+def test_no_tensor_grows_with_tokens_times_vocabulary(chunk: int, entropy_gradient: bool):
+    settings = {"chunk": chunk, "kept_bytes": 0, "entropy_gradient": entropy_gradient}
     with _Largest() as largest:
-        logprobs, _ = edge_logprobs(hidden, weight, None, tokens, temperatures, chunk=chunk, kept_bytes=0)
-        logprobs.sum().backward()
+        logprobs, entropies = edge_logprobs(*inputs(), **settings)
+        (logprobs.sum() + entropies.sum()).backward()
     assert largest.numel <= max(chunk * VOCABULARY, VOCABULARY * WIDTH)
 
 

@@ -166,6 +166,6 @@ def test_a_name_of_the_table_is_the_folder_it_stands_for(tmp_path: Path) -> None
     assert models.resolve("qwen3.5-9b") == folder
     with pytest.raises(ModelError, match="no model's folder any more"):
         models.resolve("gone")
-    with pytest.raises(ModelError, match=r"the names here: gone, qwen3\.5-9b, smollm2-135m") as caught:
+    with pytest.raises(ModelError, match=r"names here: gone, qwen3\.5-9b, smollm2-135m") as caught:
         models.resolve("qwen3-9b")
     assert "strop models add qwen3-9b SOURCE" in str(caught.value)

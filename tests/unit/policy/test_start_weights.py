@@ -14,11 +14,11 @@ from strop.schema.config import HyperParameters
 
 
 def learner(seed: int, **changes) -> Learner:
-    hyper = HyperParameters.model_validate({"learning_rate": 0.01, **changes})
+    hyper = HyperParameters.model_validate({"learning_rate": 0.01, "reference_kl": False, **changes})
     return Learner(tiny_llama(seed), tiny_tokenizer(), hyper, total_steps=2)
 
 
-@pytest.mark.parametrize("changes", [{"kl_loss_coef": 0.1}, {"freeze_embeddings": True}])
+@pytest.mark.parametrize("changes", [{"reference_kl": True}, {"freeze_embeddings": True}])
 def test_a_run_with_a_reference_or_frozen_weights_goes_on_only_from_its_own_start(
     changes: dict, tmp_path: Path
 ):

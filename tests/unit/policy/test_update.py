@@ -1,6 +1,7 @@
 """One step of the learner, on a tiny model: what it computes, what it steps, what it reports."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ FLAT = random_pack(2, advantages=(0.0, 0.0, 0.0))
 
 def settings(**changes) -> HyperParameters:
     values = {"learning_rate": 1e-3, "lr_scheduler_type": "constant", "train_dtype": "float32", **changes}
+    # A KL term needs the reference; the curve alone costs a pass, which most of these tests do not count.
+    values.setdefault("reference_kl", "kl_loss_coef" in changes)
     return HyperParameters.model_validate(values)
 
 
@@ -131,7 +134,7 @@ def test_micro_batches_change_neither_weights_nor_metrics(
     minis = (mini_batch(GROUP, FLAT), mini_batch(OTHER, random_pack(3)))
     whole = learner(algorithm=algorithm, kl_loss_coef=0.1)
     expected = whole.update(batch(*minis))
-    monkeypatch.setattr(update, "_MAX_NODES", max_nodes)
+    monkeypatch.setattr(update, "MAX_NODES", max_nodes)
     cut = learner(algorithm=algorithm, kl_loss_coef=0.1)
     metrics = cut.update(batch(*minis))
     assert largest_difference(weights(whole), weights(cut)) < 1e-6
@@ -247,6 +250,154 @@ def test_a_behaviour_logprob_that_is_not_a_number_is_left_out():
     assert metrics["actor/num_updates"] == 1
 
 
+def test_one_token_without_a_behaviour_logprob_leaves_numerator_and_denominator():
+    ours = learner(max_grad_norm=1e9)
+    metrics = ours.update(batch(mini_batch(with_behaviour(ours, GROUP, change=math.nan))))
+    assert metrics["actor/nan_tokens"] == 1
+    without = learner(max_grad_norm=1e9)
+    cut = with_behaviour(without, GROUP)
+    first = cut.sequences[0]
+    prompt = len(first.token_ids) - first.num_loss_tokens
+    mask = (*[False] * (prompt + 1), *[True] * (first.num_loss_tokens - 1))
+    masked = replace(first, loss_mask=mask, behaviour_logprobs=(*[0.0] * (prompt + 1), -1.0, -1.0))
+    expected = without.update(batch(mini_batch(pack([masked, *cut.sequences[1:]]))))
+    assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=1e-9)
+    for name, weight in ours.weights().named_parameters():
+        torch.testing.assert_close(weight.grad, without.weights().get_parameter(name).grad, rtol=0, atol=1e-9)
+
+
+def test_a_rollout_without_a_single_behaviour_logprob_is_no_rollout_of_the_update():
+    ours, without = learner(max_grad_norm=1e9), learner(max_grad_norm=1e9)
+    members = list(GROUP.sequences)
+    bad = tuple(math.nan if sampled else 0.0 for sampled in members[2].loss_mask)
+    spoilt = pack([*members[:2], replace(members[2], behaviour_logprobs=bad)])
+    metrics = ours.update(batch(mini_batch(spoilt)))
+    assert metrics["actor/nan_tokens"] == members[2].num_loss_tokens
+    expected = without.update(batch(mini_batch(pack(members[:2]))))
+    assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=1e-9)
+    assert metrics["actor/pg_loss"] == pytest.approx(expected["actor/pg_loss"], abs=1e-12)
+
+
+def test_when_no_token_counts_nothing_is_stepped():
+    ours = learner(weight_decay=0.5)
+    ours.update(batch(mini_batch(OTHER)))  # Adam has momentum now
+    before = weights(ours)
+    members = [
+        replace(one, behaviour_logprobs=tuple(math.nan if m else 0.0 for m in one.loss_mask))
+        for one in GROUP.sequences
+    ]
+    metrics = ours.update(batch(mini_batch(pack(members)), step=2))
+    assert metrics["actor/num_updates"] == metrics["actor/skipped_updates"] == 0
+    assert largest_difference(before, weights(ours)) == 0
+
+
+def test_the_reference_kl_is_measured_without_any_kl_term_too():
+    ours = learner(reference_kl=True)
+    before, mask = logprobs(ours, GROUP)
+    ours.update(batch(mini_batch(GROUP)))
+    now, _ = logprobs(ours, GROUP)
+    metrics = ours.update(batch(mini_batch(GROUP), mini_batch(OTHER), step=2))
+    # On the first forest of the step, which is that group.
+    assert metrics["actor/reference_kl_k1"] == pytest.approx((now - before)[mask].mean().item(), rel=1e-6)
+    assert metrics["actor/reference_kl_k3"] > 0
+    assert "actor/kl_loss" not in metrics
+    assert not any("reference" in name for name in learner().update(batch(mini_batch(GROUP))))
+
+
+def test_an_entropy_bonus_raises_the_entropy_and_is_in_the_loss():
+    plain, bold = learner(), learner(entropy_coeff=1.0)
+    for step in range(1, 6):
+        last = plain.update(batch(mini_batch(GROUP), step=step))
+        metrics = bold.update(batch(mini_batch(GROUP), step=step))
+    assert metrics["actor/entropy"] > last["actor/entropy"]
+    assert metrics["actor/loss"] == pytest.approx(metrics["actor/pg_loss"] - metrics["actor/entropy_loss"])
+    assert "actor/entropy_loss" not in last
+
+
+def test_the_entropy_bonus_pulls_at_groups_without_an_advantage():
+    assert learner().update(batch(mini_batch(FLAT)))["actor/num_updates"] == 0
+    assert learner(entropy_coeff=0.1).update(batch(mini_batch(FLAT)))["actor/num_updates"] == 1
+
+
+def test_importance_weights_scale_the_tokens_that_the_engine_saw_otherwise():
+    """With a cap that lowers it: half a nat is a ratio of 1.65, cut at 1.2."""
+    for cap, weight in ((1.2, 1.2), (2.0, math.exp(0.5))):
+        ours = learner(algorithm="dapo", rollout_is="token", rollout_is_threshold=cap, max_grad_norm=1e9)
+        metrics = ours.update(batch(mini_batch(with_behaviour(ours, GROUP, change=0.5))))
+        assert metrics["mismatch/truncated_ratio"] == pytest.approx((1 if cap < 1.6 else 0) / 13)
+        # Advantages 1, -0.5, -0.5 on 3, 6, 4 tokens at ratio 1.
+        assert metrics["actor/pg_loss"] == pytest.approx(-(2 + weight - 0.5 * 6 - 0.5 * 4) / 13, rel=1e-6)
+
+
+def test_a_rejected_row_leaves_numerator_and_denominator():
+    settings_ = {"algorithm": "grpo", "max_grad_norm": 1e9}
+    ours = learner(rollout_rs="geometric", rollout_rs_low=0.9, rollout_rs_high=1.1, **settings_)
+    metrics = ours.update(batch(mini_batch(with_behaviour(ours, GROUP, change=0.5))))
+    assert metrics["mismatch/masked_ratio"] == pytest.approx(3 / 13)  # the first row has 3 tokens
+    without = learner(**settings_)
+    kept = with_behaviour(without, GROUP).sequences[1:]
+    expected = without.update(batch(mini_batch(pack(list(kept)))))
+    assert metrics["actor/pg_loss"] == pytest.approx(expected["actor/pg_loss"], abs=1e-9)
+    assert metrics["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=1e-6)
+
+
+def test_rejection_of_single_tokens_renormalises_their_row():
+    ours = learner(algorithm="grpo", rollout_rs="token", rollout_rs_low=0.9, rollout_rs_high=1.1)
+    metrics = ours.update(batch(mini_batch(with_behaviour(ours, GROUP, change=0.5))))
+    assert metrics["mismatch/masked_ratio"] == pytest.approx(1 / 13)
+    assert metrics["actor/pg_loss"] == pytest.approx(0, abs=1e-7)  # three rows of weight 1/3 each, still
+
+
+def test_rejection_of_everything_steps_nothing_and_says_so():
+    ours = learner(algorithm="grpo", rollout_rs="geometric")
+    before = weights(ours)
+    metrics = ours.update(batch(mini_batch(GROUP)))  # behaviour logprobs of -1 are far from the learner's
+    assert metrics["mismatch/masked_ratio"] == 1
+    assert metrics["actor/num_updates"] == 0
+    assert largest_difference(before, weights(ours)) == 0
+
+
+def test_scores_are_the_logprobs_of_now_and_of_the_reference_in_the_order_of_the_packs():
+    ours = learner(reference_kl=True)
+    ours.update(batch(mini_batch(GROUP)))
+    empty = sequence([1, 2, 3], [], rollout_id="empty")
+    packs = [pack([*GROUP.sequences, empty]), OTHER]
+    scores = ours.score(batch(mini_batch(*packs)))
+    assert len(scores) == 7
+    now, mask = logprobs(ours, GROUP)
+    for index in range(3):
+        assert scores[index].old_logprobs == pytest.approx(now[index][mask[index]].tolist(), abs=1e-9)
+    assert scores[3].old_logprobs == ()
+    start, mask = logprobs(learner(), OTHER)
+    for index in range(3):
+        found = scores[4 + index].reference_logprobs
+        assert found == pytest.approx(start[index][mask[index]].tolist(), abs=1e-9)
+
+
+def test_advantages_by_token_reach_their_tokens():
+    ours, plain = learner(algorithm="dapo"), learner(algorithm="dapo")
+    given = [0.5, -1.0, 2.0]
+    by_token = replace(GROUP.sequences[0], token_advantages=tuple(given), advantage=0.0)
+    metrics = ours.update(batch(mini_batch(pack([by_token]))))
+    assert metrics["actor/pg_loss"] == pytest.approx(-sum(given) / 3)
+    same = replace(by_token, token_advantages=(), advantage=0.5)
+    assert plain.update(batch(mini_batch(pack([same]))))["actor/pg_loss"] == pytest.approx(-0.5)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    ["gspo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "cispo", "sapo"],
+)
+def test_every_algorithm_raises_what_was_rewarded(algorithm: str):
+    ours = learner(algorithm=algorithm)
+    before, mask = logprobs(ours, GROUP)
+    for step in range(1, 4):
+        ours.update(batch(mini_batch(GROUP), mini_batch(GROUP), step=step))
+    after, _ = logprobs(ours, GROUP)
+    change = ((after - before) * mask).sum(-1)
+    assert change[0] > 0 > change[2]
+
+
 def test_the_kl_loss_is_zero_at_the_start_weights_and_pulls_back_to_them():
     free, held = learner(), learner(kl_loss_coef=10.0)
     start = weights(held)
@@ -349,7 +500,9 @@ STEPS = [
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("changes", [{}, {"freeze_embeddings": True}, {"kl_loss_coef": 0.1}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"freeze_embeddings": True}, {"kl_loss_coef": 0.1, "entropy_coeff": 0.1}]
+)
 def test_three_steps_saved_loaded_and_three_more_equal_six_bitwise(
     dtype: torch.dtype, changes: dict, tmp_path: Path
 ):
@@ -469,5 +622,6 @@ def test_a_model_that_cannot_be_packed_is_refused_before_any_work():
 def test_every_reported_metric_is_declared():
     from strop.observability.metrics import all_metrics
 
-    reported = learner(kl_loss_coef=0.1).update(batch(mini_batch(GROUP), mini_batch(OTHER)))
+    ours = learner(kl_loss_coef=0.1, entropy_coeff=0.1, rollout_is="token", rollout_rs="token")
+    reported = ours.update(batch(mini_batch(GROUP), mini_batch(OTHER)))
     assert set(reported) <= {metric.name for metric in all_metrics()}

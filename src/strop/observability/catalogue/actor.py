@@ -6,18 +6,20 @@ Definitions follow verl's `core_algos` where a name is verl's (arXiv:2409.19256)
 from strop.observability.catalogue.declare import metric
 from strop.schema.metric import Aggregation
 
+_TOKEN_CLIPPED = ("grpo", "dr_grpo", "dapo", "ppo", "rloo", "reinforce_pp", "reinforce_pp_baseline")
+
 ACTOR = (
     metric(
         "actor/loss",
         "",
-        "The loss that was minimised: pg_loss plus kl_loss_coef times kl_loss.",
-        "实际最小化的损失：pg_loss 加上 kl_loss_coef 乘以 kl_loss。",
+        "The loss that was minimised: pg_loss + kl_loss_coef * kl_loss - entropy_coeff * entropy_loss.",
+        "实际最小化的损失：pg_loss + kl_loss_coef × kl_loss - entropy_coeff × entropy_loss。",
     ),
     metric(
         "actor/pg_loss",
         "",
-        "The policy-gradient part of the loss: the clipped surrogate. Near 0; its sign means nothing.",
-        "损失中的策略梯度部分，即裁剪后的代理目标。通常接近 0，符号没有含义。",
+        "The policy-gradient part of the loss, the algorithm's surrogate. Near 0; its sign means nothing.",
+        "损失中的策略梯度部分，即所选算法的代理目标。通常接近 0，符号没有含义。",
     ),
     metric(
         "actor/entropy",
@@ -41,11 +43,12 @@ ACTOR = (
     metric(
         "actor/pg_clipfrac",
         "share",
-        "Share of sampled tokens on which clipping changed the loss. GSPO clips whole sequences by a "
-        "ratio a "
-        "thousand times nearer to 1, so its share is far larger and has no range here.",
-        "裁剪改变了损失的采样词元占比。GSPO 按整条序列裁剪，阈值小约千倍，占比会大得多，故不设范围。",
-        healthy={"grpo": (0.0, 0.05)},
+        "Share of sampled tokens on which clipping changed the loss; for CISPO those outside its bounds, "
+        "for SAPO, which does not clip, 0. GSPO clips whole sequences by a ratio a thousand times nearer to "
+        "1, so its share is far larger and has no range here.",
+        "裁剪改变了损失的采样词元占比；CISPO 为超出上下界的占比，SAPO 不裁剪，恒为 0。GSPO 按整条序列裁剪，"
+        "阈值小约千倍，占比会大得多，故不设范围。",
+        healthy=dict.fromkeys(_TOKEN_CLIPPED, (0.0, 0.05)),
     ),
     metric(
         "actor/pg_clipfrac_lower",
@@ -54,7 +57,7 @@ ACTOR = (
         "clip; 0 for "
         "losses that have none, as GSPO.",
         "优势为负且损失触及双重裁剪外界的采样词元占比；没有双重裁剪的损失（如 GSPO）恒为 0。",
-        healthy={"grpo": (0.0, 0.001)},
+        healthy=dict.fromkeys(_TOKEN_CLIPPED, (0.0, 0.001)),
     ),
     metric(
         "actor/grad_norm",
@@ -72,28 +75,50 @@ ACTOR = (
     metric(
         "actor/kl_loss",
         "nats/token",
-        "KL term of the loss, before its coefficient: k2, half the squared difference of policy and "
-        "reference "
-        "logprobs, whose gradient is that of the true KL. Only with kl_loss_coef > 0.",
-        "损失中的 KL 项（未乘系数）：k2，即策略与参考对数概率之差平方的一半，其梯度等于真实 KL 的梯度。"
-        "仅当 kl_loss_coef > 0 时存在。",
+        "KL term of the loss, before its coefficient, by the estimator kl_loss_type. The default k2 is half "
+        "the squared difference of policy and reference logprobs, whose gradient is that of the true KL. "
+        "Only with kl_loss_coef > 0.",
+        "损失中的 KL 项（未乘系数），估计方式由 kl_loss_type 决定。默认的 k2 为策略与参考对数概率之差"
+        "平方的一半，其梯度等于真实 KL 的梯度。仅当 kl_loss_coef > 0 时存在。",
+    ),
+    metric(
+        "actor/entropy_loss",
+        "nats",
+        "Entropy as the loss has it, aggregated like the policy loss. Only with entropy_coeff > 0.",
+        "损失中的熵，聚合方式与策略损失相同。仅当 entropy_coeff > 0 时存在。",
+    ),
+    metric(
+        "actor/reward_kl_penalty",
+        "nats/token",
+        "KL to the reference that was taken from the rewards, before its coefficient: mean over sequences of "
+        "the mean over their sampled tokens. Only with kl_reward_coef > 0.",
+        "从奖励中扣除的与参考模型的 KL（未乘系数）：先对序列内采样词元取平均，再对序列取平均。"
+        "仅当 kl_reward_coef > 0 时存在。",
     ),
     metric(
         "actor/reference_kl_k1",
         "nats/token",
         "Drift from the frozen start weights: mean of policy minus reference logprobs over sampled tokens. "
-        "Unbiased, may be negative. Only with kl_loss_coef > 0.",
-        "与冻结初始权重的距离：采样词元上策略减参考对数概率的平均值；无偏，可为负。仅当 kl_loss_coef > "
-        "0 时存在。",
+        "Unbiased, may be negative. Without a KL term it is measured on a sample of the step's tokens; "
+        "absent with reference_kl off.",
+        "与冻结初始权重的距离：采样词元上策略减参考对数概率的平均值；无偏，可为负。没有 KL 项时只在"
+        "本步部分词元上测量；关闭 reference_kl 时不存在。",
     ),
     metric(
         "actor/reference_kl_k3",
         "nats/token",
         "Drift from the frozen start weights: mean of exp(-d) - 1 + d with d = policy - reference "
-        "logprob. Never "
-        "negative. Only with kl_loss_coef > 0.",
-        "与冻结初始权重的距离：exp(-d) - 1 + d 的平均值，d 为策略减参考对数概率；不为负。仅当 "
-        "kl_loss_coef > 0 时存在。",
+        "logprob. Never negative. Measured as reference_kl_k1 is.",
+        "与冻结初始权重的距离：exp(-d) - 1 + d 的平均值，d 为策略减参考对数概率；不为负。测量范围同 "
+        "reference_kl_k1。",
+    ),
+    metric(
+        "actor/distillation/loss",
+        "nats/token",
+        "Reverse KL from student to teacher, estimated on the student's own tokens: mean of old minus "
+        "teacher logprobs (k1). Falls towards 0 as the student becomes its teacher. On-policy distillation only.",
+        "学生到教师的反向 KL，在学生自己采样的词元上估计：旧对数概率减教师对数概率的平均值（k1）。"
+        "学生越接近教师越趋于 0。仅用于在策略蒸馏。",
     ),
     metric(
         "actor/num_updates",
@@ -109,6 +134,26 @@ ACTOR = (
         "因梯度非有限值而未执行的更新次数。",
         how=Aggregation.SUM,
         healthy={"*": (0.0, 0.0)},
+    ),
+    metric(
+        "actor/nan_tokens",
+        "count",
+        "Sampled tokens left out of the loss because a logprob of theirs is not a finite number.",
+        "因对数概率非有限值而不计入损失的采样词元数。",
+        how=Aggregation.SUM,
+        healthy={"*": (0.0, 0.0)},
+    ),
+    metric(
+        "mismatch/truncated_ratio",
+        "share",
+        "Share of the tokens whose importance weight was cut at rollout_is_threshold; 0 without rollout_is.",
+        "重要性权重被 rollout_is_threshold 截断的词元占比；未启用 rollout_is 时为 0。",
+    ),
+    metric(
+        "mismatch/masked_ratio",
+        "share",
+        "Share of the tokens that rollout_rs dropped from numerator and denominator; 0 without it.",
+        "被 rollout_rs 从分子与分母中剔除的词元占比；未启用时为 0。",
     ),
     metric(
         "mismatch/logprob_diff_mean",

@@ -39,6 +39,27 @@ GROUP = (
         healthy={"*": (0.0, 0.0)},
     ),
     metric(
+        "group/refill_rounds",
+        "count",
+        "Rounds of further prompts that dynamic sampling (filter_groups) asked for.",
+        "动态采样（filter_groups）追加采样提示词的轮数。",
+        how=Aggregation.SUM,
+    ),
+    metric(
+        "group/filtered",
+        "count",
+        "Groups that dynamic sampling left out because their scores are all equal.",
+        "动态采样因组内得分全部相等而剔除的组数。",
+        how=Aggregation.SUM,
+    ),
+    metric(
+        "group/trained",
+        "count",
+        "Groups left to train on after dynamic sampling; below batch_size when refilling did not suffice.",
+        "动态采样之后用于训练的组数；补充采样仍不足时小于 batch_size。",
+        how=Aggregation.SUM,
+    ),
+    metric(
         "function/error_rate/<code>",
         "share",
         "Share of the step's rollouts that failed for this reason after all attempts.",

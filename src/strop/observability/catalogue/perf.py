@@ -32,6 +32,12 @@ PERF = (
         "参与损失计算的采样词元总数。",
         how=Aggregation.SUM,
     ),
+    metric(
+        "perf/prefix_hit_rate",
+        "share",
+        "Share of the prompt tokens whose keys and values the engine found in its cache.",
+        "引擎在缓存中命中键值的提示词词元占比。",
+    ),
     metric("perf/time_per_step", "s", "Same as timing/s/step.", "同 timing/s/step。"),
     metric(
         "perf/throughput",

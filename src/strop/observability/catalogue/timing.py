@@ -35,6 +35,24 @@ TIMING = (
         "重新计算步初对数概率的时间。",
     ),
     metric(
+        "timing/s/scores",
+        "s",
+        "Time to compute policy and reference logprobs for a KL penalty. Only with kl_reward_coef.",
+        "为 KL 惩罚计算本步策略与参考对数概率的时间。仅当设置 kl_reward_coef 时存在。",
+    ),
+    metric(
+        "timing/s/values",
+        "s",
+        "Time of the critic to value every sampled token of the step. Only with a critic.",
+        "价值模型评估本步全部采样词元的时间。仅当使用价值模型时存在。",
+    ),
+    metric(
+        "timing/s/update_critic",
+        "s",
+        "Time of the critic's optimizer updates. Only with a critic.",
+        "价值模型优化器更新的时间。仅当使用价值模型时存在。",
+    ),
+    metric(
         "timing/s/update_actor",
         "s",
         "Time of the optimizer updates: forward, backward and step of every mini-batch.",

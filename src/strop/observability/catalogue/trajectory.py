@@ -35,6 +35,14 @@ TRAJECTORY = (
         "与填充宽度比较，会把批内最长回答也算作截断。",
         healthy={"*": (0.0, 0.1)},
     ),
+    metric(
+        "trajectory/masked_ratio",
+        "share",
+        "Share of scored trajectories that leave the loss because an answer was cut off "
+        "(truncation_policy mask).",
+        "因回答被截断而退出损失计算的有得分轨迹占比（truncation_policy 为 mask）。",
+        healthy={"*": (0.0, 0.1)},
+    ),
     *spread(
         "trajectory/prompt_length",
         "tokens",

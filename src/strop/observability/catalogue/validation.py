@@ -37,4 +37,29 @@ VALIDATION = (
         "有某一轮因词元上限被截断的验证 rollout 占比。",
         healthy={"*": (0.0, 0.1)},
     ),
+    metric(
+        "validation/<source>/loss",
+        "",
+        "Offline trainings: the loss on held-out rows, as actor/loss, as one mean over all of them. The lower, "
+        "the better.",
+        "离线训练：留出行上的损失，定义同 actor/loss，对全部行取一次平均；越低越好。",
+    ),
+    metric(
+        "validation/<source>/perplexity",
+        "",
+        "Offline trainings: exponential of the mean negative logprob of the held-out rows' taught tokens.",
+        "离线训练：留出行所教词元平均负对数概率的指数。",
+    ),
+    metric(
+        "validation/<source>/preference_accuracy",
+        "share",
+        "DPO: share of held-out pairs whose preferred answer has the larger implicit reward.",
+        "DPO：留出偏好对中被选回答隐式奖励更大的占比。",
+    ),
+    metric(
+        "validation/<source>/preference_margin",
+        "nats",
+        "DPO: implicit reward of the preferred answer less that of the rejected one: mean over held-out pairs.",
+        "DPO：被选与被拒回答的隐式奖励之差，对留出偏好对取平均。",
+    ),
 )

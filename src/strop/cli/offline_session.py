@@ -1,0 +1,161 @@
+"""A checked offline job -> learner, store and rows, wired; closed again in every case.
+
+The counterpart of `cli.session` for trainings that sample nothing: no engine, no gateway, no function workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.cli.broadcast import Broadcast
+from strop.cli.job_record import claim_folder, open_record
+from strop.cli.resume import Resumed
+from strop.cli.session import Submitted, new_job, new_job_id, with_dtypes
+from strop.cli.text import t
+from strop.errors import DataError, ModelError, Problem
+from strop.gateway.answers import TextTokens
+from strop.pipeline.dataset import Dataset
+from strop.pipeline.examples import load_examples
+from strop.pipeline.inputs import hash_inputs
+from strop.pipeline.job_notes import total_steps
+from strop.pipeline.ports import OfflineMachines, Recorder
+from strop.policy import models
+from strop.policy.checkpoint import Checkpoints
+from strop.policy.offline_update import OfflineLearner
+from strop.schema.config import JobConfig
+from strop.schema.example import Example
+from strop.schema.job import JobStatus
+from strop.store.recorder import StoreRecorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineSession:
+    """A job with everything it needs, ready for `pipeline.offline.train_offline`.
+
+    `published_as` is set when it is through.
+    """
+
+    config: JobConfig
+    job_id: str
+    folder: Path
+    machines: OfflineMachines
+    store: StoreRecorder
+    training: Dataset[Example]
+    validation: Dataset[Example] | None
+    published_as: str | None = None
+
+    @property
+    def total_steps(self) -> int:
+        return total_steps(self.config.hyper_parameters, len(self.training))
+
+
+@asynccontextmanager
+async def open_offline_session(
+    config: JobConfig,
+    *,
+    out: Path | None,
+    resumed: Resumed | None = None,
+    anew: bool = False,
+    watchers: Sequence[Recorder],
+    say: models.OnProgress,
+    submitted: Submitted | None = None,
+) -> AsyncIterator[OfflineSession]:
+    """Check folder and data, load the model, open the store, and close all of it when the block ends.
+
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A
+    `submitted` job is in the store already and has its own way with statuses.
+
+    Raises:
+        ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
+        DataError: rows that cannot be used.
+        ModelError, StoreError: a model that cannot be trained, a database that cannot be opened.
+    """
+    config = with_dtypes(config)
+    hyper = config.hyper_parameters
+    job_id = submitted.job_id if submitted is not None else new_job_id()
+    async with AsyncExitStack() as stack:
+        held = stack.enter_context(ExitStack())
+        folder = claim_folder(
+            held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
+        )
+        model, tokenizer = models.load(config.model.name, on_progress=say)
+        refuse_too_long(model, hyper.max_length)
+        training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
+
+        recorder = open_record(
+            held,
+            new_job(config, job_id),
+            folder=folder,
+            resumed=resumed,
+            say=say,
+            inputs=hash_inputs(config),
+            submitted=submitted is not None,
+        )
+        told: Recorder = recorder if submitted is None else submitted.around(recorder)
+        try:
+            learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
+        except asyncio.CancelledError:
+            told.status(JobStatus.CANCELED)
+            raise
+        except Exception as error:
+            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            raise
+        if learner.notice is not None:
+            recorder.event("note", learner.notice)
+        yield OfflineSession(
+            config=config,
+            job_id=job_id,
+            folder=folder,
+            machines=OfflineMachines(
+                learner=learner,
+                checkpoints=Checkpoints(learner),
+                recorder=Broadcast([told, *watchers]),
+            ),
+            store=recorder,
+            training=training,
+            validation=validation,
+        )
+
+
+def refuse_too_long(model: Any, max_length: int) -> None:
+    """A model has rotations or positions for so many tokens and no more."""
+    made_for = getattr(model.config, "max_position_embeddings", None)
+    if made_for is not None and max_length > made_for:
+        raise ModelError(
+            t(
+                f"max_length {max_length} is beyond the {made_for} positions the model was made for",
+                f"max_length {max_length} 超出模型支持的 {made_for} 个位置",
+            ),
+            fix=t(f"set max_length to at most {made_for}", f"把 max_length 设为不超过 {made_for}"),
+        )
+
+
+def end_ids(model: Any, tokenizer: Any) -> set[int]:
+    """The tokens that end a turn when the model says them."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    found = named if isinstance(named, list) else [named]
+    return {one for one in (*found, tokenizer.eos_token_id) if isinstance(one, int)}
+
+
+def load_rows(config: JobConfig, tokens: TextTokens) -> tuple[Dataset[Example], Dataset[Example] | None]:
+    """Training and validation rows, every bad row of both in one error."""
+    loaded: dict[str, Dataset[Example]] = {}
+    problems: list[Problem] = []
+    for dataset in config.datasets:
+        try:
+            loaded[dataset.type] = load_examples(
+                Path(dataset.file_name),
+                config.training_type,
+                max_length=config.hyper_parameters.max_length,
+                tokens=tokens,
+            )
+        except DataError as error:
+            problems += error.problems
+    if problems:
+        raise DataError(t("datasets", "数据集"), problems)
+    return loaded["training"], loaded.get("validation")

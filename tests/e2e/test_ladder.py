@@ -1,0 +1,173 @@
+"""Continued pre-training, then answers, then preferences, then rewards: each from the model before it."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+from rich.console import Console
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from fakes.command import Strop
+from fakes.model import save_tiny_model
+from strop.cli.run import summary, train_here
+from strop.gateway.answers import TextTokens
+from strop.pipeline.config import load_job
+from strop.pipeline.examples import load_examples
+from strop.schema.config import TrainingType
+from strop.schema.job import JobStatus
+from strop.store.database import open_database
+from strop.store.home import home
+from strop.store.jobs import get_job
+from strop.store.metrics import step_metrics
+
+# PEFT asks transformers by a name that is about to change.
+pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+
+LADDER = Path(__file__).parents[2] / "examples" / "ladder"
+FAST = {"learning_rate": 5e-3, "n_epochs": 2, "lr_scheduler_type": "constant", "lr_warmup_steps": 0}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run(name: str, *, resume: Path | None = None, **changes):
+    """A job of the example, as `strop run` runs it, in this process."""
+    config = load_job(LADDER / f"{name}.yaml", {**FAST, **changes})
+    result, session = train_here(config, Console(quiet=True), resume=resume)
+    assert result.status is JobStatus.SUCCEEDED
+    return result, session, summary(session.config, session.job_id, result)
+
+
+def recorded(job_id: str, *names: str) -> dict[str, list[tuple[int, float]]]:
+    database = open_database()
+    try:
+        with database.read() as session:
+            assert get_job(session, job_id).status is JobStatus.SUCCEEDED
+            return step_metrics(session, job_id, names)
+    finally:
+        database.close()
+
+
+def logits(folder: Path) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        return model(torch.tensor([[5, 9, 40, 77]])).logits
+
+
+def plain_loss(model: str, rows: str) -> float:
+    """The weighted mean over taught validation tokens, by a plain forward pass of a published model."""
+    folder = home() / "models" / model
+    network = AutoModelForCausalLM.from_pretrained(folder)
+    tokens = TextTokens(AutoTokenizer.from_pretrained(folder), end_ids={2})
+    path = LADDER / "data" / f"{rows}_validation.jsonl"
+    total, weight = 0.0, 0.0
+    for example in load_examples(path, TrainingType(rows), max_length=256, tokens=tokens).samples:
+        for sequence in example.sequences:
+            ids = torch.tensor([sequence.token_ids])
+            with torch.no_grad():
+                logprobs = torch.log_softmax(network(ids).logits[0, :-1], -1)
+            taken = logprobs.gather(1, ids[0, 1:, None])[torch.tensor(sequence.loss_mask)[1:], 0]
+            total += sequence.weight * -float(taken.sum())
+            weight += sequence.weight * len(taken)
+    return total / weight
+
+
+def with_adapter(base: str, adapted: str) -> torch.Tensor:
+    """What a published model says with the adapter that another one was published with."""
+    model = AutoModelForCausalLM.from_pretrained(home() / "models" / base)
+    with torch.no_grad():
+        whole = PeftModel.from_pretrained(model, home() / "models" / adapted / "adapter")
+        return whole(torch.tensor([[5, 9, 40, 77]])).logits
+
+
+def test_each_training_begins_with_the_model_that_the_one_before_published(
+    tmp_path: Path, job_folder: Path
+) -> None:
+    folder = save_tiny_model(tmp_path / "start")
+    told = {}
+    before = logits(folder)
+    for name, model in (("cpt", str(folder)), ("sft", "lamps-cpt"), ("dpo", "lamps-sft")):
+        result, session, told[name] = run(name, model=model, eval_steps=6)
+        published = home() / "models" / f"lamps-{name}"
+        assert told[name]["published_as"] == f"lamps-{name}"
+        assert not torch.equal(logits(published), before)
+        before = logits(published)
+        curve = recorded(session.job_id, "validation/data/loss")["validation/data/loss"]
+        assert curve == [(point["step"], point["loss"]) for point in told[name]["validation"]]
+        assert [step for step, _ in curve] == [0, 6, result.steps]
+        assert curve[-1][1] < curve[0][1] - 0.3
+    cpt, sft, dpo = (told[name]["validation"] for name in ("cpt", "sft", "dpo"))
+    assert cpt[0]["loss"] == pytest.approx(math.log(391), abs=0.1)  # random weights, 391 tokens
+    assert sft[0]["loss"] == pytest.approx(plain_loss("lamps-cpt", "sft"), abs=1e-4)
+    # Half of the rows also teach their best answer.
+    assert dpo[0]["loss"] == pytest.approx(math.log(2) + plain_loss("lamps-sft", "dpo"), abs=1e-4)
+    torch.testing.assert_close(with_adapter("lamps-sft", "lamps-dpo"), before, rtol=0, atol=1e-5)
+
+    job = load_job(
+        job_folder / "job.yaml", {"model": "lamps-dpo", "max_steps": 2, "lora_rank": 4, "eval_steps": 2}
+    )
+    result, session = train_here(job, Console(quiet=True))
+    assert (result.status, result.steps) == (JobStatus.SUCCEEDED, 2)
+    gap = recorded(session.job_id, "mismatch/logprob_diff_max", "actor/num_updates")
+    assert max(value for _, value in gap["mismatch/logprob_diff_max"]) < 1e-3
+    assert sum(value for _, value in gap["actor/num_updates"]) >= 1
+    rewarded = logits(home() / "models" / session.job_id)
+    assert not torch.equal(rewarded, before)
+    torch.testing.assert_close(with_adapter("lamps-dpo", session.job_id), rewarded, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("sft", {}), ("dpo", {}), ("sft", {"lora_rank": 2, "lora_dropout": 0.3})]
+)
+def test_two_sittings_give_bitwise_what_one_gives(name: str, changes: dict, tmp_path: Path) -> None:
+    common = {"model": str(save_tiny_model(tmp_path / "start")), "eval_steps": 2, **changes}
+    whole, _, expected = run(name, max_steps=8, **common)
+    first, _, _ = run(name, max_steps=6, **common)  # an epoch's edge
+    second, _, told = run(name, max_steps=8, **common, resume=first.checkpoint)
+    assert torch.equal(logits(whole.checkpoint), logits(second.checkpoint))
+    assert told["validation"] == expected["validation"]
+    assert (whole.steps, second.steps) == (8, 8)
+
+
+def test_metrics_of_preferences_are_recorded(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "start")
+    _, session, _ = run("dpo", model=str(folder), max_steps=4)
+    names = ("dpo/loss", "dpo/rewards/margin", "dpo/rewards/accuracy", "lm/loss", "actor/lr")
+    found = recorded(session.job_id, *names, "validation/data/preference_accuracy")
+    assert found["dpo/rewards/margin"][0][1] == pytest.approx(0, abs=1e-5)
+    assert found["dpo/rewards/margin"][-1][1] > 0
+    assert all([step for step, _ in found[name]] == [1, 2, 3, 4] for name in names)
+    assert [step for step, _ in found["validation/data/preference_accuracy"]] == [0, 4]
+
+
+def test_the_command_line_shows_the_loss_and_refuses_bad_rows_with_their_line(
+    tmp_path: Path, strop: Strop
+) -> None:
+    folder = save_tiny_model(tmp_path / "start")
+    shutil.copytree(LADDER, tmp_path / "ladder")
+    job = tmp_path / "ladder" / "sft.yaml"
+    quick = ("--set", f"model={folder}", "--set", "n_epochs=1", "--set", "learning_rate=5e-3")
+    first = strop("run", job, *quick, "--steps", 2, "--json")
+    assert first.returncode == 0, first.stderr
+    told = json.loads(first.stdout)
+    assert [point["step"] for point in told["validation"]] == [0, 2]
+    assert "before training        validation 5.9" in first.stderr
+    assert "step   1/2   loss 5.9" in first.stderr
+    assert AutoTokenizer.from_pretrained(told["checkpoint"]).chat_template
+    bad = (tmp_path / "ladder" / "data" / "sft_train.jsonl").open("a")
+    with bad:
+        bad.write('{"messages": []}\n')
+    refused = strop("run", job, *quick)
+    assert refused.returncode == 2
+    assert "sft_train.jsonl:37: messages: empty" in refused.stderr

@@ -1,0 +1,81 @@
+"""Packs -> the gradient of a mini-batch of which they are a part; alone, or as one of two processes.
+
+The learner has left its start weights by one step, and the old logprobs are those of the start: every ratio,
+KL and entropy of the objective is away from its fixed point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fakes.model import tiny_llama
+from fakes.packs import batch, mini_batch, random_pack
+from strop.pipeline.gae import with_gae
+from strop.policy.critic import Critic
+from strop.policy.forest import make_forests
+from strop.policy.forward import forest_logprobs
+from strop.policy.measures import StepMeasures
+from strop.policy.share import shares
+from strop.policy.update import Learner
+from strop.schema.batch import MiniBatch, Pack
+from strop.schema.config import HyperParameters
+
+WARM_UP = random_pack(99)
+_WARM_UP = HyperParameters.model_validate({"learning_rate": 1e-2, "lr_scheduler_type": "constant"})
+
+
+def part_of_gradient(
+    settings: dict[str, Any], whole: MiniBatch, packs: Sequence[Pack], *, max_nodes: int = 768
+) -> torch.Tensor:
+    """What `packs` add to the gradient of `whole`, all weights in one float64 vector."""
+    learner, start = _warm_learner()
+    learner._hyper = HyperParameters.model_validate(settings)
+    forests = make_forests(packs, max_nodes=max_nodes)
+    with torch.no_grad():
+        old = [forest_logprobs(start, forest)[0] for forest in forests]
+    parts = shares(replace(whole, packs=tuple(packs)), forests, [forest.mask_ST for forest in forests])
+    learner._accumulate(forests, old, parts, StepMeasures())
+    return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
+
+
+@cache
+def _warm_learner() -> tuple[Learner, torch.nn.Module]:
+    """One for all: summing gradients moves no weight. And the weights that it started from."""
+    learner = Learner(tiny_llama().double(), None, _WARM_UP, total_steps=10, dtype=torch.float64)
+    learner.update(batch(mini_batch(WARM_UP)))
+    return learner, tiny_llama().double()
+
+
+def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Tensor:
+    """The same of a critic, for the packs of these indices."""
+    hyper = HyperParameters.model_validate({"algorithm": "ppo", "cliprange_value": 0.05})
+    critic = Critic(tiny_llama().double(), hyper, total_steps=10, dtype=torch.float64)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        critic.network().head.weight.normal_(0, 0.1)
+    sequences = [one for packed in whole.packs for one in packed.sequences]
+    values = [[0.1 * index] * one.num_loss_tokens for index, one in enumerate(sequences)]
+    [judged] = with_gae(batch(whole), values, gamma=0.9, lam=0.9).mini_batches
+    critic._accumulate(replace(judged, packs=tuple(judged.packs[index] for index in chosen)))
+    return torch.cat([weight.grad.flatten() for weight in critic.network().parameters()])
+
+
+def work(rank: int, folder: str, settings: Sequence[dict[str, Any]], whole: MiniBatch) -> None:
+    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums, the
+    critic's last."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    gradients = [part_of_gradient(one, whole, whole.packs[rank::2]) for one in settings]
+    gradients.append(part_of_critic_gradient(whole, range(rank, len(whole.packs), 2)))
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+    if rank == 0:
+        torch.save(gradients, Path(folder) / "gradients.pt")
+    dist.destroy_process_group()

@@ -1,0 +1,32 @@
+"""No silent knob: every hyper-parameter has a probe."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from strop.schema.config import HyperParameters
+
+
+def probes_of(name: str) -> set[str]:
+    path = Path(__file__).with_name(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"{name}_read_for_its_probes", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return set(module.PROBES)
+
+
+@pytest.fixture(scope="module")
+def probed() -> set[str]:
+    return probes_of("test_flow_probes") | probes_of("test_learner_probes")
+
+
+@pytest.mark.parametrize("knob", sorted(HyperParameters.model_fields))
+def test_a_hyper_parameter_has_a_probe(knob, probed):
+    assert knob in probed, "add a probe that shows what it does"
+
+
+def test_no_probe_is_of_a_knob_that_is_gone(probed):
+    assert probed <= set(HyperParameters.model_fields)

@@ -1,0 +1,119 @@
+"""The configuration in use, and where each of its values came from."""
+
+import json
+import types
+import typing
+from pathlib import Path
+
+import pytest
+
+from strop.pipeline.config import load_job
+from strop.pipeline.job_file import dotted
+from strop.pipeline.resolved import IN_USE, describe, leaves
+from strop.schema.config import HyperParameters
+
+JOB = """\
+job_name: calculator
+model: smollm2-135m
+datasets:
+  - file_name: train.jsonl
+functions:
+  - type: reward
+    name: right
+    weight: 0.9
+    fcmodel:
+      classpath: reward.py:Right
+    runtime:
+      env: {KEY: secret-value}
+training:
+  hyper_parameters:
+    algorithm: dapo
+    max_length: 600
+    max_prompt_length: 100
+"""
+H = "training.hyper_parameters"
+
+
+@pytest.fixture
+def load(tmp_path: Path):
+    (tmp_path / "train.jsonl").write_text("{}\n" * 20)
+    (tmp_path / "reward.py").write_text("class Right: ...\n")
+    (tmp_path / "job.yaml").write_text(JOB)
+    return lambda *args, **kwargs: load_job(tmp_path / "job.yaml", *args, **kwargs)
+
+
+def test_every_value_says_where_it_came_from(load):
+    config = load(
+        {"learning_rate": "2e-6", "max_steps": 5, "eval_steps": 7},
+        given_by={"learning_rate": "--set", "max_steps": "--steps"},
+    )
+    origins = config.origins
+    assert {key: origins[key] for key in origins if not key.startswith(H)} == {
+        "name": "job.yaml:1",
+        "model.name": "job.yaml:2",
+        "mode": "default",
+        "workspace_dir": "default",
+        "tuned_model_name": "default",
+        "datasets[0].type": "default",
+        "datasets[0].data_source_type": "default",
+        "datasets[0].file_name": "job.yaml:4",
+        "functions[0].type": "job.yaml:6",
+        "functions[0].name": "job.yaml:7",
+        "functions[0].timeout": "default",
+        "functions[0].weight": "job.yaml:8",
+        "functions[0].fcmodel.classpath": "job.yaml:10",
+        "functions[0].fcmodel.zipdir": "default",
+        "functions[0].runtime.concurrency": "default",
+        "functions[0].runtime.env.KEY": "job.yaml:12",
+        "training.type": "default",
+        "training.teacher_model": "default",
+        "training.resources.charge_type": "default",
+        "training.resources.mtu_spec_code": "default",
+        "training.resources.mtu_capacity": "default",
+    }
+    some = ("algorithm", "learning_rate", "max_steps", "eval_steps", "batch_size", "clip_ratio_high")
+    some = (*some, "ppo_mini_batch_size", "max_tokens", "filter_groups", "overlong_buffer_len")
+    assert [origins[f"{H}.{name}"] for name in some] == [
+        "job.yaml:15",
+        "--set",
+        "--steps",
+        "override",
+        "default",
+        "default of dapo",
+        "batch_size",
+        "max_length - max_prompt_length",
+        "default of dapo",
+        "default of dapo",
+    ]
+
+
+def test_the_description_holds_what_will_be_used_and_an_origin_for_each_value(load):
+    described = describe(load())
+    hyper = described["training"]["hyper_parameters"]
+    assert (hyper["clip_ratio_low"], hyper["clip_ratio_high"]) == (0.2, 0.28)
+    assert (hyper["filter_groups"], hyper["max_tokens"], hyper["overlong_buffer_len"]) == (True, 500, 100)
+    assert (hyper["loss_agg_mode"], hyper["ppo_mini_batch_size"]) == ("token-mean", 8)
+    assert json.loads(json.dumps(described)) == described
+    origins = described.pop("origins")
+    assert list(origins) == [dotted(path) for path in leaves(described)]
+    assert "secret-value" not in json.dumps([described, origins])
+
+
+def test_a_job_that_was_not_read_from_a_file_has_no_origins(load):
+    config = load()
+    values = config.model_dump(exclude_unset=True)
+    assert "origins" not in describe(type(config).model_validate(values))
+
+
+def test_no_value_is_left_open_in_the_description():
+    """A hyper-parameter whose default is None is filled in by `IN_USE`, so that nobody has to guess."""
+    optional = {
+        name
+        for name, info in HyperParameters.model_fields.items()
+        if typing.get_origin(info.annotation) in (types.UnionType, typing.Union)
+        and type(None) in typing.get_args(info.annotation)
+    }
+    follows = {
+        name for name, info in HyperParameters.model_fields.items() if info.default_factory is not None
+    }
+    assert optional | follows == set(IN_USE)
