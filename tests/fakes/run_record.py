@@ -23,6 +23,9 @@ from strop.store.trajectories import get_trajectory, list_trajectories
 CLOCK_UNITS = {"s", "ms", "ms/token", "tokens/s", "tokens/s/device"}
 """Units of metrics that a clock decides."""
 
+OF_THE_ORDER = {"perf/prefix_hit_rate"}
+"""What the engine finds in its cache depends on the order in which agents call."""
+
 
 @dataclass
 class Record:
@@ -61,7 +64,7 @@ def record(database: Path, *job_ids: str, last_step: int | None = None) -> Recor
 def _record_of(session: Any, job_id: str) -> Record:
     found = Record()
     for name, curve in step_metrics(session, job_id).items():
-        if metric(name).unit not in CLOCK_UNITS:
+        if metric(name).unit not in CLOCK_UNITS and name not in OF_THE_ORDER:
             found.metrics |= {(step, name): struct.pack("<d", value) for step, value in curve}
     after = None
     while True:

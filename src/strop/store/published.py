@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Generator, Sequence
@@ -23,14 +22,13 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.errors import CheckpointError, ConflictError, ModelError
-from strop.schema.config import MODEL_NAME
 from strop.schema.job import Checkpoint
-from strop.schema.model import BUNDLED, BUNDLED_NAMES, Lineage, ModelKind, NamedModel
+from strop.schema.model import Lineage, ModelKind, NamedModel
 from strop.store.checkpoints import mark_published
 from strop.store.database import Database
 from strop.store.events import list_events
-from strop.store.home import home
 from strop.store.jobs import get_job
+from strop.store.model_folder import check_name, models_folder, published_folder
 from strop.store.models import find_model, record_model, taken
 
 LINEAGE = "lineage.json"
@@ -38,30 +36,6 @@ INPUTS_EVENT = "inputs"
 """Kind of the event in which a run says the hashes of its data and code: `{"data": {}, "code": {}}`."""
 
 _MANIFEST, _TRAINER = "manifest.json", "trainer/"
-_NAME = re.compile(MODEL_NAME)
-
-
-def models_folder() -> Path:
-    return home() / "models"
-
-
-def published_folder(name: str) -> Path | None:
-    """Where the published model `name` lies; None if there is none."""
-    folder = models_folder() / name
-    return folder if _NAME.fullmatch(name) and (folder / "config.json").is_file() else None
-
-
-def check_name(name: str) -> None:
-    """Raises:
-    ModelError: 400 for what cannot name a model.
-    """
-    if not _NAME.fullmatch(name) or name.lower() in BUNDLED_NAMES:
-        error = ModelError(
-            f"a model cannot be called {name!r}",
-            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
-        )
-        error.http_status = 400
-        raise error
 
 
 def check_free(session: Session, name: str) -> None:

@@ -12,6 +12,7 @@ from strop.schema.model import ModelKind
 from strop.store.checkpoints import list_checkpoints, record_checkpoint
 from strop.store.events import record_event
 from strop.store.home import home
+from strop.store.model_folder import check_name, models_folder, published_folder
 from strop.store.models import (
     find_model,
     list_models,
@@ -24,11 +25,8 @@ from strop.store.models import (
 from strop.store.published import (
     INPUTS_EVENT,
     check_free,
-    check_name,
     choose_checkpoint,
-    models_folder,
     publish_checkpoint,
-    published_folder,
     remove_published,
 )
 
