@@ -67,7 +67,7 @@ class Edge:
             if not guarded.started:
                 message = "the request holds text that is no Unicode: a surrogate that stands alone"
                 await failure(path, identity, 400, message)(scope, receive, guarded)
-        except Exception:  # noqa: BLE001 - the HTTP edge: the client gets a 500 in JSON, the log the traceback
+        except Exception:  # noqa: BLE001 - the HTTP edge: a 500 in JSON, and the traceback in the log
             _log.exception("%s %s failed (request_id %s)", scope["method"], path, identity)
             if not guarded.started:
                 message = (
