@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
@@ -100,6 +102,7 @@ async def open_session(
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
         folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
+        torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
             model,
