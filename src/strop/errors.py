@@ -98,6 +98,50 @@ class StoreError(StropError):
     boundary = "store"
 
 
+class MissingError(StoreError):
+    """No such thing, or none that this caller may see: the two are not told apart."""
+
+    http_status = 404
+
+
+class ConflictError(StoreError):
+    """The thing is in a state, or has an owner, that does not allow this."""
+
+    http_status = 409
+
+
+class AccessError(StropError):
+    """No key, a wrong or revoked one, or a link whose signature does not hold."""
+
+    boundary = "access"
+    http_status = 401
+
+
+class ForbiddenError(AccessError):
+    """A good key, but not for this."""
+
+    http_status = 403
+
+
+class RequestError(StropError):
+    """A request that cannot be meant as it stands."""
+
+    boundary = "request"
+    http_status = 400
+
+
+class TooLargeError(RequestError):
+    """A body beyond its limit."""
+
+    http_status = 413
+
+
+class ThrottledError(RequestError):
+    """Too much at once; the same request may succeed later."""
+
+    http_status = 429
+
+
 class CheckpointError(StropError):
     """A checkpoint that is incomplete, damaged or of another kind."""
 

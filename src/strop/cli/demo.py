@@ -69,7 +69,7 @@ def demo(
     anew = (out / SUMMARY).is_file()
     result, session = train_here(config, console, out=out, anew=anew, then=ask)
     told = {
-        **summary(session.config, session.job_id, result),
+        **summary(session.config, session.job_id, result, published_as=session.published_as),
         "wall_s": round(time.monotonic() - started, 1),
         "questions": answers,
     }

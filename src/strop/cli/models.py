@@ -1,20 +1,25 @@
-"""`strop models`: what a model name stands for, and getting it onto this machine."""
+"""`strop models`: what a model name stands for, publishing checkpoints, and getting models onto this machine."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strop.cli.text import t
 
-app = typer.Typer(no_args_is_help=True, help=t("Models on this machine.", "本机上的模型。"))
+if TYPE_CHECKING:
+    from strop.schema.job import Checkpoint
+    from strop.schema.model import NamedModel
+    from strop.store.database import Database
 
+app = typer.Typer(
+    no_args_is_help=True, help=t("Models: names, publishing, fetching.", "模型：名称、发布与获取。")
+)
 
-@app.callback()
-def _models() -> None:
-    pass
+AsJson = Annotated[bool, typer.Option("--json", help=t("Print JSON on stdout.", "在标准输出打印 JSON。"))]
 
 
 @app.command(
@@ -24,13 +29,178 @@ def _models() -> None:
         "获取模型（仅一次）并打印其目录。NAME 是目录、模型库 id 或 smollm2-135m。",
     ),
 )
-def pull(
-    name: str,
-    as_json: Annotated[
-        bool, typer.Option("--json", help=t("Print JSON on stdout.", "在标准输出打印 JSON。"))
-    ] = False,
-) -> None:
+def pull(name: str, as_json: AsJson = False) -> None:
     from strop.policy import models
 
     folder = models.resolve(name, on_progress=lambda text: typer.echo(text, err=True))
     typer.echo(json.dumps({"name": name, "folder": str(folder)}) if as_json else str(folder))
+
+
+@app.command(
+    "add",
+    help=t(
+        "Let NAME stand for SOURCE (a folder, a hub id, smollm2-135m), as in: strop models add qwen3.5-9b /models/Qwen3.5-9B",
+        "让名称 NAME 指向 SOURCE（目录、模型库 id 或 smollm2-135m），例如：strop models add qwen3.5-9b /models/Qwen3.5-9B",
+    ),
+)
+def add(name: str, source: str) -> None:
+    from strop.store.model_folder import check_name
+    from strop.store.models import register_model
+
+    check_name(name)
+    source = checked_source(source)
+    with _database() as database, database.write() as session:
+        register_model(session, name, source)
+    typer.echo(f"{name} -> {source}")
+
+
+@app.command(
+    "list",
+    help=t(
+        "All names: the table, what was published, smollm2-135m.",
+        "列出所有名称：名称表、已发布模型、smollm2-135m。",
+    ),
+)
+def list_(as_json: AsJson = False) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from strop.store.models import bundled_model, list_models
+
+    with _database() as database, database.read() as session:
+        models = [bundled_model(), *list_models(session)]
+    if as_json:
+        typer.echo(json.dumps([_shown(model) for model in models], indent=2, ensure_ascii=False))
+        return
+    table = Table(
+        t("name", "名称"), t("kind", "类型"), t("stands for", "指向"), t("job", "任务"), t("step", "步")
+    )
+    for model in models:
+        lineage = model.lineage
+        job, step = (lineage.job_id, str(lineage.step)) if lineage is not None else ("", "")
+        table.add_row(model.name, model.kind.value, model.source, job, step)
+    Console().print(table)
+
+
+@app.command(
+    "remove",
+    help=t(
+        "Take NAME out of the table; of a published model the files go too.",
+        "从名称表中删除 NAME；已发布模型的文件也会一并删除。",
+    ),
+)
+def remove(name: str) -> None:
+    from strop.errors import ConflictError
+    from strop.store.deployments import served_from
+    from strop.store.model_folder import published_folder
+    from strop.store.models import find_model, remove_model
+    from strop.store.published import remove_published
+
+    with _database() as database:
+        with database.write() as session:
+            served = served_from(session, name)
+            if served:
+                raise ConflictError(
+                    t(
+                        f"{name!r} is being served as {', '.join(served)}",
+                        f"{name!r} 正在以 {', '.join(served)} 提供服务",
+                    ),
+                    fix=t("delete these deployments first", "请先删除这些部署"),
+                )
+            # A publication that was cut off may have left files without a row.
+            if find_model(session, name) is not None or published_folder(name) is None:
+                remove_model(session, name)
+            remove_published(name)
+    typer.echo(t(f"removed {name}", f"已删除 {name}"))
+
+
+@app.command(
+    "publish",
+    help=t(
+        "Publish a checkpoint of JOB as NAME: its last one, --checkpoint best by validation, or any step.",
+        "把任务 JOB 的检查点发布为 NAME：默认最后一个；--checkpoint best 取验证最好的，也可指定步数。",
+    ),
+)
+def publish(
+    job: str,
+    name: str,
+    checkpoint: Annotated[
+        str, typer.Option(help=t("last, best, a step or a checkpoint's id.", "last、best、步数或检查点 id。"))
+    ] = "last",
+    as_json: AsJson = False,
+) -> None:
+    from strop.store.checkpoints import list_checkpoints
+    from strop.store.jobs import get_job
+    from strop.store.published import choose_checkpoint, publish_checkpoint
+
+    with _database() as database:
+        with database.read() as session:
+            get_job(session, job)
+            chosen: Checkpoint = choose_checkpoint(list_checkpoints(session, job), checkpoint)
+        model = publish_checkpoint(database, chosen, name)
+    if as_json:
+        typer.echo(json.dumps(_shown(model), indent=2, ensure_ascii=False))
+    else:
+        typer.echo(
+            t(
+                f"{model.name}: step {chosen.step} of {job}, in {model.source}",
+                f"{model.name}：{job} 的第 {chosen.step} 步，位于 {model.source}",
+            )
+        )
+
+
+@app.command(
+    "show", help=t("Print what NAME is, with its lineage, as JSON.", "以 JSON 打印 NAME 的内容及其来源。")
+)
+def show(name: str) -> None:
+    from strop.errors import ModelError
+    from strop.store.models import find_model
+
+    with _database() as database, database.read() as session:
+        model = find_model(session, name)
+    if model is None:
+        raise ModelError(
+            t(f"there is no model {name!r} in the table", f"名称表中没有模型 {name!r}"),
+            fix="strop models list",
+        )
+    typer.echo(json.dumps(model.model_dump(mode="json"), indent=2, ensure_ascii=False))
+
+
+def checked_source(source: str) -> str:
+    """A folder as an absolute path, a hub id or the bundled model as it is.
+
+    Raises:
+        ModelError: none of these.
+    """
+    import re
+    from pathlib import Path
+
+    from strop.errors import ModelError
+    from strop.schema.model import BUNDLED_NAMES
+
+    folder = Path(source).expanduser()
+    if (folder / "config.json").is_file():
+        return str(folder.absolute())
+    if source.lower() in BUNDLED_NAMES or (re.fullmatch(r"[\w.-]+/[\w.-]+", source) and not folder.is_dir()):
+        return source
+    raise ModelError(
+        t(
+            f"{source!r} is no model: not a folder with config.json, not a hub id",
+            f"{source!r} 不是模型：既不是含 config.json 的目录，也不是模型库 id",
+        ),
+        fix=t(
+            "give a folder in Hugging Face layout, or an id such as Qwen/Qwen2.5-0.5B-Instruct",
+            "给出 Hugging Face 格式的目录，或类似 Qwen/Qwen2.5-0.5B-Instruct 的 id",
+        ),
+    )
+
+
+def _shown(model: NamedModel) -> dict[str, Any]:
+    """Without the configuration, which `strop models show` prints."""
+    return model.model_dump(mode="json", exclude={"lineage": {"config", "files"}})
+
+
+def _database() -> closing[Database]:
+    from strop.store.database import open_database
+
+    return closing(open_database())

@@ -17,12 +17,13 @@ import torch
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
-from strop.cli.session import new_job, new_job_id, with_dtypes
+from strop.cli.session import Submitted, new_job, new_job_id, with_dtypes
 from strop.cli.text import t
 from strop.errors import DataError, ModelError, Problem
 from strop.gateway.answers import TextTokens
 from strop.pipeline.dataset import Dataset
 from strop.pipeline.examples import load_examples
+from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import OfflineMachines, Recorder
 from strop.policy import models
@@ -31,18 +32,24 @@ from strop.policy.offline_update import OfflineLearner
 from strop.schema.config import JobConfig
 from strop.schema.example import Example
 from strop.schema.job import JobStatus
+from strop.store.recorder import StoreRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSession:
-    """A job with everything it needs, ready for `pipeline.offline.train_offline`."""
+    """A job with everything it needs, ready for `pipeline.offline.train_offline`.
+
+    `published_as` is set when it is through.
+    """
 
     config: JobConfig
     job_id: str
     folder: Path
     machines: OfflineMachines
+    store: StoreRecorder
     training: Dataset[Example]
     validation: Dataset[Example] | None
+    published_as: str | None = None
 
     @property
     def total_steps(self) -> int:
@@ -58,10 +65,12 @@ async def open_offline_session(
     anew: bool = False,
     watchers: Sequence[Recorder],
     say: models.OnProgress,
+    submitted: Submitted | None = None,
 ) -> AsyncIterator[OfflineSession]:
     """Check folder and data, load the model, open the store, and close all of it when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A
+    `submitted` job is in the store already and has its own way with statuses.
 
     Raises:
         ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
@@ -70,23 +79,34 @@ async def open_offline_session(
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
-    job_id = new_job_id()
+    job_id = submitted.job_id if submitted is not None else new_job_id()
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
-        folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
+        folder = claim_folder(
+            held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
+        )
         torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
         model, tokenizer = models.load(config.model.name, on_progress=say)
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
 
-        recorder = open_record(held, new_job(config, job_id), folder=folder, resumed=resumed, say=say)
+        recorder = open_record(
+            held,
+            new_job(config, job_id),
+            folder=folder,
+            resumed=resumed,
+            say=say,
+            inputs=hash_inputs(config),
+            submitted=submitted is not None,
+        )
+        told: Recorder = recorder if submitted is None else submitted.around(recorder)
         try:
             learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
         except asyncio.CancelledError:
-            recorder.status(JobStatus.CANCELED)
+            told.status(JobStatus.CANCELED)
             raise
         except Exception as error:
-            recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
@@ -97,8 +117,9 @@ async def open_offline_session(
             machines=OfflineMachines(
                 learner=learner,
                 checkpoints=Checkpoints(learner),
-                recorder=Broadcast([recorder, *watchers]),
+                recorder=Broadcast([told, *watchers]),
             ),
+            store=recorder,
             training=training,
             validation=validation,
         )

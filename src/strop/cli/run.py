@@ -7,6 +7,8 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +92,7 @@ def run(
     resumed = find_resumed(resume, out) if resume is not None else None
     ended = finished_result(config, resumed) if resumed is not None else None
     if resumed is not None and ended is not None:
-        result, job_id = ended, resumed.job_id
+        result, job_id, published_as = ended, resumed.job_id, None
         text = t(
             f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
             f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
@@ -98,11 +100,11 @@ def run(
         console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
     else:
         result, session = train_here(config, console, out=out, resumed=resumed)
-        job_id = session.job_id
+        job_id, published_as = session.job_id, session.published_as
     if as_json:
-        print(json.dumps(summary(config, job_id, result), indent=2))
+        print(json.dumps(summary(config, job_id, result, published_as=published_as), indent=2))
     else:
-        report(console, job_id, result)
+        report(console, job_id, result, published_as=published_as)
     if result.status is JobStatus.CANCELED:
         raise typer.Exit(EXIT_CANCELED)
 
@@ -208,7 +210,7 @@ def train_here(
     from strop.cli.progress import LiveProgress
     from strop.pipeline.stop import StopFlag
 
-    opened, train = _kind_of_run(config)
+    opened, train = kind_of_run(config)
 
     async def work() -> tuple[RunResult, Session | OfflineSession]:
         stop = StopFlag()
@@ -229,7 +231,7 @@ def train_here(
                     stop=stop,
                     resume_from=resumed.checkpoint if resumed is not None else None,
                 )
-            publish(session, result)
+            session = replace(session, published_as=publish(session, result))
             if then is not None and result.status is JobStatus.SUCCEEDED:
                 await then(session, result)
         return result, session
@@ -237,7 +239,7 @@ def train_here(
     return asyncio.run(work())
 
 
-def _kind_of_run(config: JobConfig) -> tuple[Any, Any]:
+def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
     """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
     if config.training_type.offline:
         from strop.cli.offline_session import open_offline_session
@@ -250,17 +252,45 @@ def _kind_of_run(config: JobConfig) -> tuple[Any, Any]:
     return open_session, train
 
 
-def publish(session: Session | OfflineSession, result: RunResult) -> None:
-    """A finished run's last checkpoint becomes a model with a name."""
-    from strop.policy import models
+def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
+    """A finished run's last checkpoint becomes a model with a name. Returns the name.
+
+    The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
+    `NAME-v2`, `NAME-v3` ... that is free.
+    """
+    from strop.policy.checkpoint import read_manifest
+    from strop.schema.job import Checkpoint
+    from strop.store.checkpoints import checkpoint_id
+    from strop.store.jobs import name_output
+    from strop.store.published import publish_checkpoint
 
     if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
-        return
-    name = session.config.tuned_model_name or session.job_id
-    models.publish(result.checkpoint, name)
-    session.machines.recorder.event(
-        "published", t(f"published as {name}", f"已发布为 {name}"), step=result.steps
+        return None
+    manifest = read_manifest(result.checkpoint)
+    checkpoint = Checkpoint(
+        checkpoint_id=checkpoint_id(session.job_id, manifest.step),
+        job_id=session.job_id,
+        step=manifest.step,
+        folder=result.checkpoint,
+        policy_version=manifest.policy_version,
+        validation=dict(result.validations).get(manifest.step),
+        published=True,
+        created_at=datetime.now(UTC),
     )
+    session.store.flush()  # the hashes of the inputs are read back
+    wanted = session.config.tuned_model_name or session.job_id
+    database = session.store.database
+    model = publish_checkpoint(database, checkpoint, wanted, next_free=True)
+    if model.name != wanted:
+        with database.write() as writing:
+            name_output(writing, session.job_id, model.name)
+    session.machines.recorder.event(
+        "published",
+        t(f"published as {model.name}", f"已发布为 {model.name}"),
+        step=result.steps,
+        data={"name": model.name},
+    )
+    return model.name
 
 
 def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
@@ -292,7 +322,9 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
             loop.add_signal_handler(number, interrupted)
 
 
-def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, object]:
+def summary(
+    config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
+) -> dict[str, object]:
     """What a script wants to know of a finished run."""
     hyper, kind = config.hyper_parameters, config.training_type
     measured = "loss" if kind.offline else "mean_at_1"
@@ -309,12 +341,15 @@ def summary(config: JobConfig, job_id: str, result: RunResult) -> dict[str, obje
         "tokens_trained": result.trained_tokens,
         "checkpoint": str(result.checkpoint) if result.checkpoint else None,
         "best_checkpoint": str(result.best) if result.best else None,
-        "published_as": (config.tuned_model_name or job_id) if result.status is JobStatus.SUCCEEDED else None,
+        "published_as": published_as,
     }
 
 
-def report(console: Console, job_id: str, result: RunResult) -> None:
+def report(console: Console, job_id: str, result: RunResult, *, published_as: str | None) -> None:
     """Tell a person how it ended and what to do next."""
     console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
     if result.checkpoint is not None:
-        console.print(f"strop chat {result.checkpoint}", highlight=False, soft_wrap=True, markup=False)
+        model = published_as or result.checkpoint
+        console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)
+    if published_as is not None:
+        console.print(f"strop serve {published_as}", highlight=False, soft_wrap=True, markup=False)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
 
@@ -25,6 +26,7 @@ from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
 from strop.pipeline.dataset import Dataset, load_dataset
+from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
 from strop.pipeline.resolved import describe
@@ -38,6 +40,7 @@ from strop.policy.update import Learner
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
+from strop.store.recorder import StoreRecorder
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -50,18 +53,29 @@ NOT_REPEATABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A job with everything it needs, ready for `pipeline.loop.train`."""
+    """A job with everything it needs, ready for `pipeline.loop.train`. `published_as` is set when it is through."""
 
     config: JobConfig
     job_id: str
     folder: Path
     machines: Machines
+    store: StoreRecorder
     training: Dataset
     validation: Dataset | None
+    published_as: str | None = None
 
     @property
     def total_steps(self) -> int:
         return total_steps(self.config.hyper_parameters, len(self.training))
+
+
+class Submitted(Protocol):
+    """A job that a server has put into the store, and what becomes of the statuses that the run tells."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def around(self, recorder: StoreRecorder) -> Recorder: ...
 
 
 class EnginePublisher:
@@ -86,10 +100,13 @@ async def open_session(
     anew: bool = False,
     watchers: Sequence[Recorder],
     say: models.OnProgress,
+    submitted: Submitted | None = None,
+    pythons: Mapping[str, Path] = MappingProxyType({}),
 ) -> AsyncIterator[Session]:
     """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long.
+    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A `submitted` job
+    is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
         ConfigError: the folder cannot be written or is another run's; nothing has been loaded then.
@@ -98,10 +115,12 @@ async def open_session(
     """
     config = with_dtypes(config)
     hyper = config.hyper_parameters
-    job_id = new_job_id()
+    job_id = submitted.job_id if submitted is not None else new_job_id()
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
-        folder = claim_folder(held, job_id, out=out, resumed=resumed, anew=anew)
+        folder = claim_folder(
+            held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
+        )
         torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
@@ -118,10 +137,23 @@ async def open_session(
         )
         training, validation = load_datasets(config, gateway)
 
-        recorder = open_record(held, new_job(config, job_id), folder=folder, resumed=resumed, say=say)
-        pool = WorkerPool(
-            config.functions, root=Path(config.workspace_dir), job_id=job_id, on_line=recorder.log
+        recorder = open_record(
+            held,
+            new_job(config, job_id),
+            folder=folder,
+            resumed=resumed,
+            say=say,
+            inputs=hash_inputs(config),
+            submitted=submitted is not None,
         )
+        pool = WorkerPool(
+            config.functions,
+            root=Path(config.workspace_dir),
+            job_id=job_id,
+            on_line=recorder.log,
+            pythons=pythons,
+        )
+        told: Recorder = recorder if submitted is None else submitted.around(recorder)
         try:
             steps = total_steps(hyper, len(training))
             # Before the learner: it takes the model over, and the critic begins as a copy of it.
@@ -135,10 +167,10 @@ async def open_session(
             await gateway.start()
             stack.push_async_callback(gateway.stop)
         except asyncio.CancelledError:
-            recorder.status(JobStatus.CANCELED)
+            told.status(JobStatus.CANCELED)
             raise
         except Exception as error:
-            recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
             raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
@@ -155,9 +187,10 @@ async def open_session(
                 critic=critic,
                 checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
-                recorder=Broadcast([recorder, *watchers]),
+                recorder=Broadcast([told, *watchers]),
                 counters=lambda: counted(gateway, engine),
             ),
+            store=recorder,
             training=training,
             validation=validation,
         )

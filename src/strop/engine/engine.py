@@ -101,6 +101,16 @@ class Engine:
         """Version of the weights that the next token will be sampled from."""
         return self._policy_version
 
+    @property
+    def capacity(self) -> int:
+        """Sequences that are sampled together at most: what `max_sequences` and the KV memory allow."""
+        return self._scheduler.capacity
+
+    @property
+    def failure(self) -> EngineError | None:
+        """Why the thread has stopped by itself; None while it runs, was not started or was closed."""
+        return self._failure
+
     def start(self) -> None:
         """Start the thread. An engine starts once."""
         release_team()

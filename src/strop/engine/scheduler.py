@@ -51,7 +51,7 @@ class Scheduler:
 
     def __init__(self, cache: KVCache, *, max_sequences: int, eos_ids: Collection[int]) -> None:
         self._cache = cache
-        self._capacity = min(max_sequences, cache.num_slots)
+        self.capacity = min(max_sequences, cache.num_slots)
         self._eos_ids = np.array(sorted(eos_ids), dtype=np.int64)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
@@ -184,7 +184,7 @@ class Scheduler:
         cache, running = self._cache, self._running
         num_tokens = int((cache.num_tokens_S - cache.num_cached_S)[: len(running)].sum())
         held: list[Request] = []
-        while self._waiting and len(running) < self._capacity and num_tokens < MAX_STEP_TOKENS:
+        while self._waiting and len(running) < self.capacity and num_tokens < MAX_STEP_TOKENS:
             request = self._waiting.popleft()
             if not self._place(request):
                 held.append(request)

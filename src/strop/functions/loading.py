@@ -14,9 +14,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from strop.errors import FunctionError
+from strop.functions.dashscope_classes import hosted, is_theirs
+from strop.functions.dashscope_door import open_door
 from strop.functions.processor import AbstractProcessor
 from strop.functions.tracebacks import user_traceback
 
@@ -50,7 +52,8 @@ def load_processor(classpath: str, root: Path) -> ProcessorClass:
         FunctionError: nothing there, nothing that can be instantiated, or an import that failed; with near
         names, what is there instead, or the user's part of the traceback.
     Side effects:
-        Puts `root` first in `sys.path`, so that the function's own imports work. Runs the module.
+        Puts `root` first in `sys.path`, so that the function's own imports work; opens the door for classes
+        written for DashScope. Runs the module.
     """
     root = root.resolve()
     if not root.is_dir():
@@ -58,6 +61,7 @@ def load_processor(classpath: str, root: Path) -> ProcessorClass:
     place = _place_in_file(classpath, root) if ":" in classpath else _place_in_module(classpath, root)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
+    open_door()
     return _class_of(place, _import(place))
 
 
@@ -141,6 +145,10 @@ def _class_of(place: _Place, module: ModuleType) -> ProcessorClass:
     named = f"{place.class_name!r} in {where}"
     if not isinstance(found, type):
         raise place.refuse(f"{named} is a {type(found).__name__}, not a class", _near_classes(place, module))
+    if is_theirs(found):
+        if inspect.isabstract(found):
+            raise place.refuse(f"class {named} has no process()", "write its process() method")
+        return hosted(found)
     if not _is_processor(found) or not hasattr(found, "func_type"):
         raise place.refuse(
             f"class {named} is no rollout, reward or group reward",
@@ -154,7 +162,9 @@ def _class_of(place: _Place, module: ModuleType) -> ProcessorClass:
 
 
 def _is_processor(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, AbstractProcessor)
+    if isinstance(value, type) and issubclass(value, AbstractProcessor):
+        return True
+    return is_theirs(cast("object", value))
 
 
 def _near_classes(place: _Place, module: ModuleType) -> str:

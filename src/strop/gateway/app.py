@@ -11,14 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from strop.gateway.attempts import Attempt, Attempts
+from strop.gateway.body import read_body
 from strop.gateway.calls import Calls
 from strop.gateway.openai_types import ChatRequest, parse_request
-from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of, wrong_key
+from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of, unknown_url, wrong_key
 from strop.gateway.replays import Identity
 from strop.gateway.stream import EventStream, refused, replayed, watched
-
-BODY_LIMIT = 16 * 2**20
-"""Bytes. Far beyond any context in text form; a bound on what one request may make us hold."""
 
 
 def create_app(attempts: Attempts, calls: Calls) -> FastAPI:
@@ -49,11 +47,8 @@ def create_app(attempts: Attempts, calls: Calls) -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def no_route(request: Request, error: HTTPException) -> Response:
-        message = (
-            f"{request.method} {request.url.path}: not served here; there are POST /chat/completions and "
-            "GET /models below the base_url"
-        )
-        return refused(RequestRefused(message, status=error.status_code, code="unknown_url"))
+        served = "POST /chat/completions and GET /models"
+        return refused(unknown_url(request, served, status=error.status_code))
 
     return app
 
@@ -70,7 +65,7 @@ def _authorised(attempts: Attempts, request: Request, rollout_id: str, attempt_i
 
 
 async def _chat(attempt: Attempt, calls: Calls, request: Request) -> Response:
-    body = await _read(request)
+    body = await read_body(request)
     chat = parse_request(body)
     identity = Identity.of(request.headers, body)
     reply = await _earlier_reply(attempt, identity)
@@ -82,16 +77,7 @@ async def _chat(attempt: Attempt, calls: Calls, request: Request) -> Response:
         return EventStream(call)
     with call, watched(request.receive, call):
         await call.finish()
-        return JSONResponse(call.capture())
-
-
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_LIMIT:
-            raise RequestRefused(f"the body exceeds {BODY_LIMIT} bytes", status=413, code="body_too_large")
-    return bytes(body)
+        return JSONResponse(call.reply())
 
 
 async def _earlier_reply(attempt: Attempt, identity: Identity) -> dict[str, Any] | None:

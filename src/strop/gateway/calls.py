@@ -9,18 +9,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from strop.errors import EngineError
+from strop.gateway.answering import Answering
 from strop.gateway.attempts import Attempt
 from strop.gateway.openai_types import ChatRequest
 from strop.gateway.refusals import no_room
 from strop.gateway.render import Prompt, Renderer
 from strop.gateway.replays import Identity
-from strop.gateway.replies import assistant_message, completion, finish_reason, token_logprobs, usage_of
-from strop.gateway.sampler import Generation, Sampler
+from strop.gateway.replies import choice, completion, message_of, token_logprobs, usage_of
+from strop.gateway.sampler import Sampler
 from strop.gateway.sampling import derive_seed, ids_digest, params_for
 from strop.gateway.stats import Stats
-from strop.gateway.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
-from strop.schema.sampling import Completion, CompletionChunk, FinishReason, SamplingParams
+from strop.schema.sampling import CompletionChunk, FinishReason, SamplingParams
 from strop.schema.trajectory import Turn
 
 
@@ -59,8 +58,8 @@ class Calls:
 class Call:
     """One accepted request: its `n` generations, from submission to capture.
 
-    Use as a context: leaving it aborts whatever is still under way. `chunks` runs it to its end, `capture`
-    then makes the turns. `interrupt` ends it from outside (rollout over, client gone).
+    Use as a context: leaving it aborts whatever is still under way. `chunks` runs it to its end, `reply`
+    then captures the turns. `interrupt` ends it from outside (rollout over, client gone).
     """
 
     def __init__(
@@ -75,20 +74,15 @@ class Call:
         self.request = request
         self.identity = identity
         self.ended = asyncio.Event()
+        self.created = int(time.time())
         self._calls = calls
         self._attempt = attempt
         self._prompt = prompt
         self._params = params
         self._digest = ids_digest(prompt.token_ids)
         self._slot = -1
-        self._generations: list[Generation] = []
-        self._pumps: list[asyncio.Task[None]] = []
-        self._completions: dict[int, tuple[Completion, float]] = {}
-        self._events: asyncio.Queue[tuple[int, CompletionChunk | None] | BaseException] = asyncio.Queue()
-        self._interruption: Exception | None = None
+        self._answering = Answering(calls.sampler, streams=bool(request.stream))
         self._captured = False
-        self._started = 0.0
-        self.created = int(time.time())
 
     @property
     def reply_id(self) -> str:
@@ -108,15 +102,9 @@ class Call:
         self._attempt.check_open()
         self._attempt.calls.add(self)
         self._slot = self._attempt.take_slot(self._digest)
-        self._started = time.perf_counter()
         try:
-            for choice in range(self.request.num_choices):
-                params = replace(self._params, seed=self._seed(choice))
-                generation = self._calls.sampler.submit(self._prompt.token_ids, params)
-                self._generations.append(generation)
-                pump = asyncio.create_task(self._pump(choice, generation))
-                pump.add_done_callback(self._pumped)
-                self._pumps.append(pump)
+            choices = [replace(self._params, seed=self._seed(i)) for i in range(self.request.num_choices)]
+            self._answering.start(self._prompt.token_ids, choices)
         except BaseException:
             self._leave()
             raise
@@ -129,52 +117,39 @@ class Call:
 
     def interrupt(self, reason: Exception) -> None:
         """End the call with `reason` instead of an answer. Without effect once captured."""
-        if self._captured or self._interruption is not None:
-            return
-        self._interruption = reason
-        for generation in self._generations:
-            generation.abort()
-        self._events.put_nowait(reason)
+        if not self._captured:
+            self._answering.interrupt(reason)
 
-    async def chunks(self) -> AsyncIterator[tuple[int, CompletionChunk]]:
+    def chunks(self) -> AsyncIterator[tuple[int, CompletionChunk]]:
         """Run to the end of all choices, yielding (choice, what became certain) if the request streams.
 
         Raises:
             EngineError: the engine gave up on a choice; the others are not kept either.
             RequestRefused, ClientGone: whatever interrupted the call.
         """
-        running = len(self._generations)
-        while running:
-            event = await self._events.get()
-            if isinstance(event, BaseException):
-                raise event
-            choice, chunk = event
-            if chunk is None:
-                running -= 1
-            else:
-                yield choice, chunk
+        return self._answering.chunks()
 
     async def finish(self) -> None:
         """`chunks` for who does not stream."""
         async for _ in self.chunks():
             continue
 
-    def capture(self) -> dict[str, Any]:
-        """Make one turn of each choice, in the attempt's record, and the reply that holds them all.
+    def reply(self) -> dict[str, Any]:
+        """Capture one turn of each choice in the attempt's record, and make the reply that holds them all.
 
         Raises:
             RequestRefused, ClientGone: the call was interrupted; nothing is recorded.
         """
-        if self._interruption is not None:
-            raise self._interruption
+        if self._answering.interruption is not None:
+            raise self._answering.interruption
         self._attempt.check_open()
-        choices = [self._capture_choice(index) for index in range(len(self._generations))]
-        completions = [self._completions[index][0] for index in range(len(choices))]
+        completions = [self._answering.completions[index] for index in range(self.request.num_choices)]
+        choices = [self._capture_choice(index) for index in range(len(completions))]
         reply = completion(
             reply_id=self.reply_id,
             created=self.created,
             model=self.model_name,
-            policy_version=completions[-1].policy_versions[-1],
+            fingerprint=f"policy-version-{completions[-1].policy_versions[-1]}",
             choices=choices,
             usage=usage_of(len(self._prompt.token_ids), sum(len(one.token_ids) for one in completions)),
         )
@@ -185,9 +160,13 @@ class Call:
         return reply
 
     def _capture_choice(self, index: int) -> dict[str, Any]:
-        sampled, latency_s = self._completions[index]
-        message = self._message(index, sampled.text, sampled.finish_reason)
+        sampled, latency_s = self._answering.completions[index], self._answering.latencies_s[index]
         attempt, stats = self._attempt, self._calls.stats
+        message, malformed = message_of(
+            sampled.text, parses_tools=self.request.parses_tools, seed=self._seed(index)
+        )
+        # A call cut off by the token limit is no mistake of the model's form.
+        stats.tool_parse_errors += malformed and sampled.finish_reason is not FinishReason.LENGTH
         attempt.turns.append(
             Turn(
                 index=len(attempt.turns),
@@ -207,28 +186,8 @@ class Call:
         )
         stats.turns += 1
         stats.model_latency_s += latency_s
-        return {
-            "index": index,
-            "message": message,
-            "logprobs": self.logprobs_of(sampled.token_ids, sampled.logprobs),
-            "finish_reason": finish_reason(sampled.finish_reason, message),
-        }
-
-    def _message(self, index: int, text: str, reason: FinishReason) -> dict[str, Any]:
-        """What cannot be read as a tool call stays content: the agent sees it and goes on."""
-        content, calls = text, ()
-        if self.request.parses_tools:
-            try:
-                content, calls = parse_tool_calls(text)
-            except MalformedToolCall:
-                # A call cut off by the token limit is no mistake of the model's form.
-                self._calls.stats.tool_parse_errors += reason is not FinishReason.LENGTH
-        return assistant_message(content, calls, call_ids=self._call_ids(index, calls))
-
-    def _call_ids(self, index: int, calls: tuple[ToolCall, ...]) -> list[str]:
-        """Templates may print these ids, so they must repeat with the run: made of the seed."""
-        seed = self._seed(index)
-        return [f"call_{derive_seed(seed, number):016x}" for number in range(len(calls))]
+        logprobs = self.logprobs_of(sampled.token_ids, sampled.logprobs)
+        return choice(index, message, sampled.finish_reason, logprobs)
 
     def _seed(self, choice: int) -> int:
         """Depends on who asks what, and how often before; not on the order in which calls arrive.
@@ -242,25 +201,8 @@ class Call:
         which = ("slot", self._slot) if asked is None else ("seed", asked)
         return derive_seed(*who, self._digest, *which, choice)
 
-    async def _pump(self, choice: int, generation: Generation) -> None:
-        if self.request.stream:
-            async for chunk in generation.chunks():
-                self._events.put_nowait((choice, chunk))
-        sampled = await generation.result()
-        if sampled.finish_reason is FinishReason.ABORT or not sampled.token_ids:
-            raise EngineError("the engine ended a generation before it was finished")
-        self._completions[choice] = (sampled, time.perf_counter() - self._started)
-        self._events.put_nowait((choice, None))
-
-    def _pumped(self, pump: asyncio.Task[None]) -> None:
-        if not pump.cancelled() and (error := pump.exception()) is not None:
-            self._events.put_nowait(error)
-
     def _leave(self) -> None:
-        for generation in self._generations:
-            generation.abort()
-        for pump in self._pumps:
-            pump.cancel()
+        self._answering.leave()
         self._attempt.calls.discard(self)
         if not self._captured:
             self._calls.stats.aborted_calls += 1

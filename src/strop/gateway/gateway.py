@@ -7,19 +7,16 @@ event loop's thread; the engine steps in a thread of its own.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import uvicorn
 from pydantic import SecretStr
 
-from strop.errors import StropError
 from strop.gateway.app import create_app
 from strop.gateway.attempts import Attempts
 from strop.gateway.calls import Calls
+from strop.gateway.listening import GuestServer, bind
 from strop.gateway.openai_types import checked_request
 from strop.gateway.render import Renderer
 from strop.gateway.sampler import Sampler
@@ -34,26 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_KEEP_ALIVE_S = 75
-"""Seconds an idle connection stays: longer than clients keep theirs, so that none closes as it is reused."""
-
 _GRACE_S = 5
 """Seconds that `stop` waits for clients to read their last answers."""
-
-
-class _Server(uvicorn.Server):
-    """A server that is a guest in a running event loop: leaves signals alone and tells when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return contextlib.nullcontext()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
 
 
 class Gateway:
@@ -78,7 +57,7 @@ class Gateway:
         self._attempts = Attempts()
         self._renderer = Renderer(tokenizer)
         self._calls = Calls(sampler, self._renderer, model_name=model_name, max_length=max_length, seed=seed)
-        self._server: _Server | None = None
+        self._server: GuestServer | None = None
         self._serving: asyncio.Task[None] | None = None
         self._base_url = ""
 
@@ -105,24 +84,8 @@ class Gateway:
         """
         if self._serving is not None:
             raise RuntimeError("the gateway is already started")
-        try:
-            listener = socket.create_server((host, port), backlog=2048)
-        except OSError as error:
-            raise StropError(
-                f"gateway: cannot listen on {host}:{port}: {error}",
-                fix="choose another port, or 0 for a free one",
-            ) from error
-        config = uvicorn.Config(
-            create_app(self._attempts, self._calls),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-        self._server = _Server(config)
+        listener = bind(host, port)
+        self._server = GuestServer(create_app(self._attempts, self._calls), grace_s=_GRACE_S)
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         listening = asyncio.create_task(self._server.listening.wait())
         await asyncio.wait({self._serving, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +140,7 @@ class Gateway:
         request = checked_request({"messages": messages, "tools": tools})
         with self._calls.begin(attempt, request) as call:
             await call.finish()
-            reply = call.capture()
+            reply = call.reply()
         return reply["choices"][0]["message"]
 
     def close(self, rollout_id: str, attempt_id: str) -> tuple[Turn, ...]:

@@ -7,15 +7,23 @@ a key, a stack trace or an echo of the request.
 from __future__ import annotations
 
 import logging
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 from strop.errors import EngineError, StropError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 logger = logging.getLogger(__name__)
 
 
 class RequestRefused(StropError):
-    """A call that gets an error instead of an answer. `param` names the field of the request at fault."""
+    """A call that gets an error instead of an answer. `param` names the field of the request at fault.
+
+    Units:
+        retry_after_s: seconds after which the same call may be answered; None says nothing.
+    """
 
     boundary = "gateway"
 
@@ -27,22 +35,29 @@ class RequestRefused(StropError):
         param: str | None = None,
         code: str | None = None,
         retry: bool | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.http_status = status
         self.param = param
         self.code = code
         self.retry = retry
+        self.retry_after_s = retry_after_s
 
     @property
     def body(self) -> dict[str, Any]:
         kind = "server_error" if self.http_status >= 500 else "invalid_request_error"
+        if self.http_status == 429:
+            kind = "rate_limit_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     @property
     def headers(self) -> dict[str, str]:
         """`x-should-retry` overrules what OpenAI's clients would do by status: they repeat a 409."""
-        return {} if self.retry is None else {"x-should-retry": str(self.retry).lower()}
+        headers = {} if self.retry is None else {"x-should-retry": str(self.retry).lower()}
+        if self.retry_after_s is not None:
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_after_s)))
+        return headers
 
 
 class ClientGone(Exception):
@@ -64,6 +79,12 @@ def unknown_attempt(rollout_id: str, attempt_id: str) -> RequestRefused:
         status=404,
         code="unknown_attempt",
     )
+
+
+def unknown_url(request: Request, served: str, *, status: int) -> RequestRefused:
+    """`served` says what there is; `status` is 404, or 405 for another method."""
+    message = f"{request.method} {request.url.path}: not served here; there are {served} below the base_url"
+    return RequestRefused(message, status=status, code="unknown_url")
 
 
 def wrong_key() -> RequestRefused:
@@ -93,4 +114,4 @@ def refusal_of(error: Exception) -> RequestRefused:
             f"the engine could not finish this call: {error.message}", status=500, code="engine_error"
         )
     logger.error("unexpected error during a call", exc_info=error)
-    return RequestRefused("internal error of the gateway; the job's log has the details", status=500)
+    return RequestRefused("internal error; the log has the details", status=500)

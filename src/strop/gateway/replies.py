@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from strop.gateway.tool_calls import ToolCall
+from strop.gateway.sampling import derive_seed
+from strop.gateway.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
 from strop.schema.sampling import FinishReason
 
 
-def assistant_message(content: str, calls: Sequence[ToolCall], *, call_ids: Sequence[str]) -> dict[str, Any]:
+def message_of(text: str, *, parses_tools: bool, seed: int) -> tuple[dict[str, Any], bool]:
+    """The assistant's message of a sampled text, and whether a tool call in it could not be read.
+
+    What cannot be read as a tool call stays content: the agent sees it and goes on. Templates may print the
+    ids of calls, so they are made of the `seed` and repeat with it.
+    """
+    content, calls, malformed = text, (), False
+    if parses_tools:
+        try:
+            content, calls = parse_tool_calls(text)
+        except MalformedToolCall:
+            malformed = True
+    call_ids = [f"call_{derive_seed(seed, number):016x}" for number in range(len(calls))]
+    return _assistant_message(content, calls, call_ids), malformed
+
+
+def _assistant_message(content: str, calls: Sequence[ToolCall], call_ids: Sequence[str]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["content"] = content or None
@@ -20,9 +37,13 @@ def assistant_message(content: str, calls: Sequence[ToolCall], *, call_ids: Sequ
     return message
 
 
-def finish_reason(reason: FinishReason, message: dict[str, Any]) -> str:
-    """OpenAI's word; `length` stays even where a whole tool call came before the cut."""
-    return "tool_calls" if reason is FinishReason.STOP and "tool_calls" in message else reason.value
+def choice(
+    index: int, message: dict[str, Any], reason: FinishReason, logprobs: dict[str, Any] | None
+) -> dict[str, Any]:
+    """One choice of a reply. The reason `length` stays even where a whole tool call came before the cut."""
+    calls_tools = reason is FinishReason.STOP and "tool_calls" in message
+    finish = "tool_calls" if calls_tools else reason.value
+    return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": finish}
 
 
 def token_logprobs(
@@ -42,17 +63,17 @@ def completion(
     reply_id: str,
     created: int,
     model: str,
-    policy_version: int,
+    fingerprint: str,
     choices: list[dict[str, Any]],
     usage: dict[str, int],
 ) -> dict[str, Any]:
-    """`created` in seconds since 1970. The fingerprint tells which weights gave the last token."""
+    """`created` in seconds since 1970. The fingerprint tells which weights gave the answer."""
     return {
         "id": reply_id,
         "object": "chat.completion",
         "created": created,
         "model": model,
-        "system_fingerprint": f"policy-version-{policy_version}",
+        "system_fingerprint": fingerprint,
         "choices": choices,
         "usage": usage,
     }
@@ -75,8 +96,8 @@ def chunk(
     finish: str | None = None,
 ) -> dict[str, Any]:
     """One event of a stream. `head` holds what all of them share."""
-    choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-    return {**head, "object": "chat.completion.chunk", "choices": [choice]}
+    change = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+    return {**head, "object": "chat.completion.chunk", "choices": [change]}
 
 
 def closing_chunks(
@@ -89,15 +110,15 @@ def closing_chunks(
     head = {key: reply[key] for key in ("id", "created", "model")}
     if wants_usage:
         head["usage"] = None
-    for choice, length in zip(reply["choices"], shown, strict=True):
-        index, message = choice["index"], choice["message"]
-        logprobs = None if logprobs_sent else choice["logprobs"]
+    for one, length in zip(reply["choices"], shown, strict=True):
+        index, message = one["index"], one["message"]
+        logprobs = None if logprobs_sent else one["logprobs"]
         rest = (message["content"] or "")[length:]
         if rest or logprobs:
             yield chunk(head, index, {"content": rest}, logprobs=logprobs)
         for number, call in enumerate(message.get("tool_calls", ())):
             yield chunk(head, index, {"tool_calls": [{"index": number, **call}]})
-        yield chunk(head, index, {}, finish=choice["finish_reason"])
+        yield chunk(head, index, {}, finish=one["finish_reason"])
     if wants_usage:
         yield {**head, "object": "chat.completion.chunk", "choices": [], "usage": reply["usage"]}
 
@@ -105,8 +126,8 @@ def closing_chunks(
 def whole_stream(reply: dict[str, Any], *, wants_usage: bool) -> Iterator[dict[str, Any]]:
     """A reply from memory as a stream."""
     head = {key: reply[key] for key in ("id", "created", "model")}
-    for choice in reply["choices"]:
-        yield chunk(head, choice["index"], {"role": "assistant", "content": ""})
+    for one in reply["choices"]:
+        yield chunk(head, one["index"], {"role": "assistant", "content": ""})
     yield from closing_chunks(
         reply, [0] * len(reply["choices"]), logprobs_sent=False, wants_usage=wants_usage
     )

@@ -50,12 +50,21 @@ def load_job(
     for name, value in (overrides or {}).items():
         place = (given_by or {}).get(name, "override")
         _override(file, name, read_scalar(value) if isinstance(value, str) else value, place)
+    return check_job(file, check_model)
+
+
+def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig:
+    """The configuration of a job that has been read, from a file or from a request.
+
+    Raises:
+        ConfigError: everything that is wrong, each with its place, key and fix.
+    """
     translate_ark_names(file)
     checked = check_keys(file)
     config, file_problems = _with_absolute_paths(checked, file, check_model)
     problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
     if problems:
-        raise ConfigError(str(path), sorted(problems, key=_order))
+        raise ConfigError(str(file.path), sorted(problems, key=_order))
     return config.with_origins(origins_of(config, file))
 
 

@@ -67,12 +67,17 @@ def was_skipped(updates: Mapping[str, float]) -> bool:
 
 
 def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
-    """Steps up to this one of which no update was made for want of a finite gradient.
+    """Steps up to this one in which the policy, or its critic, had no update for want of a finite gradient.
 
     Raises:
         NothingFinite: `MAX_SKIPPED_STEPS` of them.
     """
-    if not was_skipped(updates) or updates.get("actor/num_updates"):
+    stuck = [
+        part
+        for part in ("actor", "critic")
+        if updates.get(f"{part}/skipped_updates", 0.0) > 0 and not updates.get(f"{part}/num_updates")
+    ]
+    if not stuck:
         return 0
     if before + 1 >= MAX_SKIPPED_STEPS:
         raise NothingFinite(

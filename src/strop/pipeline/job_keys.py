@@ -84,7 +84,9 @@ def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | Non
         if isinstance(value, float) and not math.isfinite(value) and field.kinds & {int, float}:
             yield path, f"must be a finite number, found {value}", usual
         elif isinstance(value, bool) and bool not in field.kinds:
-            fix = f'write it in quotes: "{"no" if not value else "yes"}"' if not field.kinds - {str} else usual
+            fix = (
+                f'write it in quotes: "{"no" if not value else "yes"}"' if not field.kinds - {str} else usual
+            )
             yield path, f"expected {field.expected}, found {str(value).lower()}", fix
         elif bool in field.kinds and not isinstance(value, (bool, type(None))):
             yield path, f"expected true or false, found {value!r}", "write true or false, without quotes"

@@ -177,9 +177,7 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
     return problems
 
 
-def strange_keys(
-    record: Row, place: str, columns: tuple[str, ...]
-) -> tuple[list[Problem], list[str]]:
+def strange_keys(record: Row, place: str, columns: tuple[str, ...]) -> tuple[list[Problem], list[str]]:
     """Keys that look like a misspelt column are errors; others are only never read."""
     typos: list[Problem] = []
     unread: list[str] = []

@@ -32,7 +32,9 @@ def add_product(weight: Tensor, left_NO: Tensor, right_NI: Tensor) -> Tensor | N
     """Add left^T @ right to the gradient of an (O, I) weight; without a buffer, return it for autograd."""
     if not weight.requires_grad:
         return None
-    if (adapter := getattr(weight, "adapter", None)) is not None:  # `policy.lora`: A and B are trained instead
+    if (
+        adapter := getattr(weight, "adapter", None)
+    ) is not None:  # `policy.lora`: A and B are trained instead
         adapter.add_product(left_NO, right_NI)
         return None
     buffer = buffer_of(weight)

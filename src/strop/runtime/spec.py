@@ -19,7 +19,8 @@ class WorkerSpec:
     """One function as its worker sees it.
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
-    flight. `env` is secret: it is handed to the process and shown nowhere.
+    flight. `env` is secret: it is handed to the process and shown nowhere. `python` is the interpreter of a
+    layer; None takes the one that runs this.
     """
 
     name: str
@@ -29,6 +30,7 @@ class WorkerSpec:
     timeout_s: float = 600.0
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    python: Path | None = None
 
     def to_json(self, token: str) -> str:
         """What the worker reads from its channel; `env` comes to it as its environment."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import os
-import socket
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
 from strop.errors import FunctionError
-from strop.runtime.guardian import guard
+from strop.runtime.child import open_channel
 from strop.runtime.spec import WorkerSpec
 
 _MAX_ERROR_CHARS = 100_000
@@ -25,16 +23,9 @@ _MAX_ERROR_CHARS = 100_000
 
 def main() -> None:
     """Become a guardian and a worker; the worker serves until it is killed."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.set_inheritable(False)
-    with channel.makefile() as lines:
-        parent_pid, text = lines.readline().split(" ", 1)
+    report, text = open_channel(int(sys.argv[1]))
     spec, token = WorkerSpec.from_json(text)
-    guard(channel, int(parent_pid))
     prepare(spec)
-
-    def report(**event: object) -> None:
-        channel.sendall(json.dumps(event).encode() + b"\n")
 
     code = 0
     try:

@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from strop.schema.access import DEFAULT_WORKSPACE
+
 
 class JobStatus(StrEnum):
     PENDING = "PENDING"
     QUEUING = "QUEUING"
     RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
     CANCELING = "CANCELING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
@@ -26,18 +29,35 @@ class JobStatus(StrEnum):
 
 ALLOWED_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset(
-        {JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}
+        {
+            JobStatus.QUEUING,
+            JobStatus.RUNNING,
+            JobStatus.SUSPENDED,
+            JobStatus.CANCELED,
+            JobStatus.FAILED,
+        }
     ),
-    JobStatus.QUEUING: frozenset({JobStatus.RUNNING, JobStatus.CANCELED, JobStatus.FAILED}),
+    JobStatus.QUEUING: frozenset(
+        {JobStatus.RUNNING, JobStatus.SUSPENDED, JobStatus.CANCELED, JobStatus.FAILED}
+    ),
     JobStatus.RUNNING: frozenset(
-        {JobStatus.CANCELING, JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}
+        {
+            JobStatus.QUEUING,
+            JobStatus.SUSPENDED,
+            JobStatus.CANCELING,
+            JobStatus.SUCCEEDED,
+            JobStatus.FAILED,
+            JobStatus.CANCELED,
+        }
     ),
+    JobStatus.SUSPENDED: frozenset({JobStatus.QUEUING, JobStatus.CANCELED, JobStatus.FAILED}),
     JobStatus.CANCELING: frozenset({JobStatus.CANCELED, JobStatus.SUCCEEDED, JobStatus.FAILED}),
     JobStatus.SUCCEEDED: frozenset(),
     JobStatus.FAILED: frozenset(),
     JobStatus.CANCELED: frozenset(),
 }
-"""The whole life cycle: what is not listed is a conflict."""
+"""The whole life cycle: what is not listed is a conflict. RUNNING goes back to QUEUING when its trainer died
+and waits to be started again."""
 
 
 class _Record(BaseModel):
@@ -52,6 +72,7 @@ class Job(_Record):
     name: str
     status: JobStatus
     model: str
+    workspace_id: str = DEFAULT_WORKSPACE
     config: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
     created_at: datetime

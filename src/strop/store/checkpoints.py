@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Text, UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.errors import StoreError
+from strop.errors import MissingError
 from strop.schema.job import Checkpoint
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base, of_job
@@ -65,6 +65,13 @@ def record_checkpoint(session: Session, checkpoint: Checkpoint) -> None:
     session.merge(CheckpointRow(**{**checkpoint.model_dump(), "folder": str(checkpoint.folder)}))
 
 
+def mark_published(session: Session, checkpoint_id: str) -> None:
+    """Note that the checkpoint has become a model; without effect where it has no record yet."""
+    row = session.get(CheckpointRow, checkpoint_id)
+    if row is not None:
+        row.published = True
+
+
 def mark_removed(session: Session, folder: Path) -> None:
     """Say that a folder is gone, of whatever job: a resumed run tidies up after the one it goes on from."""
     gone = (CheckpointRow.folder == str(folder)) & CheckpointRow.removed_at.is_(None)
@@ -73,14 +80,14 @@ def mark_removed(session: Session, folder: Path) -> None:
 
 def get_checkpoint(session: Session, checkpoint_id: str) -> Checkpoint:
     """Raises:
-    StoreError: no such checkpoint, or its folder was removed.
+    MissingError: no such checkpoint, or its folder was removed.
     """
     row = session.get(CheckpointRow, checkpoint_id)
     if row is None:
-        raise StoreError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
+        raise MissingError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
     if row.removed_at is not None:
         left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
-        raise StoreError(
+        raise MissingError(
             f"checkpoint {checkpoint_id!r} was removed at {row.removed_at:%Y-%m-%d %H:%M} UTC to keep "
             "save_total_limit",
             fix=f"take one that is left: {', '.join(left)}" if left else "none of its job is left",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Text, select, tuple_, update
+from sqlalchemy import Index, Select, Text, column, delete, func, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.errors import StoreError
+from strop.errors import ConflictError, MissingError
+from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
 from strop.store.columns import PackedJson, UtcTime, Written
 from strop.store.processes import ProcessMark, is_gone, this_process
@@ -17,12 +19,16 @@ from strop.store.tables import Base, Page, page_of
 
 class JobRow(Base):
     __tablename__ = "jobs"
-    __table_args__ = (Index(None, "created_at", "job_id"),)
+    __table_args__ = (
+        Index(None, "created_at", "job_id"),
+        Index(None, "workspace_id", "created_at", "job_id"),
+    )
 
     job_id: Mapped[str] = mapped_column(Text, primary_key=True)
     name: Mapped[str] = mapped_column(Written)
     status: Mapped[str] = mapped_column(Text)
     model: Mapped[str] = mapped_column(Written)
+    workspace_id: Mapped[str] = mapped_column(Text, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
@@ -39,6 +45,7 @@ class JobRow(Base):
             name=self.name,
             status=JobStatus(self.status),
             model=self.model,
+            workspace_id=self.workspace_id,
             config=self.config,
             error=self.error,
             created_at=self.created_at,
@@ -51,35 +58,42 @@ class JobRow(Base):
         )
 
 
+_SUBMITTED = table("submissions", column("job_id"))
+"""By its name: the module of that table stands on this one."""
+
+
 def create_job(session: Session, job: Job) -> None:
     """Write a new job. `config` is stored as given: mask secrets before.
 
     Raises:
-        StoreError: the id is taken.
+        ConflictError: the id is taken.
     """
     if session.get(JobRow, job.job_id) is not None:
-        raise StoreError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
+        raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
     session.add(JobRow(**{**job.model_dump(), "status": job.status.value}))
     session.flush()
 
 
-def get_job(session: Session, job_id: str) -> Job:
+def get_job(session: Session, job_id: str, *, workspace_id: str | None = None) -> Job:
     """Raises:
-    StoreError: no such job.
+    MissingError: no such job, or not in that workspace.
     """
     row = session.get(JobRow, job_id)
-    if row is None:
+    if row is None or workspace_id not in (None, row.workspace_id):
         raise _missing(job_id)
     return row.job()
 
 
 def list_jobs(
-    session: Session, *, status: JobStatus | None = None, after: str | None = None, limit: int = 50
+    session: Session,
+    *,
+    workspace_id: str | None = None,
+    status: JobStatus | None = None,
+    after: str | None = None,
+    limit: int = 50,
 ) -> Page[Job]:
     """Newest first. `after` is the `next` of the page before."""
-    query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc()).limit(limit + 1)
-    if status is not None:
-        query = query.where(JobRow.status == status.value)
+    query = _matching(workspace_id, status).limit(limit + 1)
     if after is not None:
         last = session.get(JobRow, after)
         if last is None:
@@ -89,11 +103,63 @@ def list_jobs(
     return page_of(rows, limit, item=JobRow.job, cursor=lambda row: row.job_id, after=after)
 
 
+def numbered_jobs(
+    session: Session, *, workspace_id: str, status: JobStatus | None = None, page_no: int, page_size: int
+) -> tuple[list[Job], int]:
+    """Page `page_no` (from 1) of a workspace, newest first, and how many jobs there are: the form that
+    DashScope's clients ask in."""
+    query = _matching(workspace_id, status)
+    total = session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
+    rows = session.scalars(query.offset((page_no - 1) * page_size).limit(page_size))
+    return [row.job() for row in rows], total
+
+
+def count_jobs(session: Session) -> Counter[JobStatus]:
+    """How many jobs there are of each status, in all workspaces."""
+    counts = session.execute(select(JobRow.status, func.count()).group_by(JobRow.status))
+    return Counter({JobStatus(status): count for status, count in counts})
+
+
+def delete_job(session: Session, job_id: str) -> None:
+    """Remove a finished job and all that belongs to it.
+
+    Raises:
+        MissingError: no such job. ConflictError: it has not ended.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    if not JobStatus(row.status).final:
+        raise ConflictError(
+            f"job {job_id!r} is {row.status}; only ended jobs are deleted", fix="cancel it first"
+        )
+    session.execute(delete(JobRow).where(JobRow.job_id == job_id))
+
+
+def name_output(session: Session, job_id: str, name: str) -> None:
+    """Write under which name the job's model was published, where that is not the one it asked for.
+
+    Raises:
+        MissingError: no such job.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    row.config = {**row.config, "tuned_model_name": name}
+
+
+def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[JobRow]:
+    query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+    if workspace_id is not None:
+        query = query.where(JobRow.workspace_id == workspace_id)
+    return query if status is None else query.where(JobRow.status == status.value)
+
+
 def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | None = None) -> Job:
     """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`.
 
     Raises:
-        StoreError: no such job, or `ALLOWED_MOVES` has no way from where it is.
+        MissingError: no such job. ConflictError: `ALLOWED_MOVES` has no way from where it is.
     Concurrency:
         One statement checks and moves, so that of two conflicting moves one is refused.
     """
@@ -113,7 +179,7 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
         raise _missing(job_id)
     if moved is None:
         ways = ", ".join(sorted(ALLOWED_MOVES[JobStatus(row.status)])) or "nowhere, it is final"
-        raise StoreError(
+        raise ConflictError(
             f"job {job_id!r} is {row.status} and cannot become {status.value}",
             fix=f"from {row.status} it can go to: {ways}",
         )
@@ -133,10 +199,10 @@ def claim_job(session: Session, job_id: str, mark: ProcessMark, *, resumes: str 
     if row is None:
         raise _missing(job_id)
     if JobStatus(row.status).final:
-        raise StoreError(f"job {job_id!r} has ended: it is {row.status}", fix="start a new job")
+        raise ConflictError(f"job {job_id!r} has ended: it is {row.status}", fix="start a new job")
     holder = _process_of(row)
     if holder is not None and holder != mark and not is_gone(holder):
-        raise StoreError(
+        raise ConflictError(
             f"job {job_id!r} is trained by process {holder.pid} on {holder.host} already",
             fix="wait for it, or end it",
         )
@@ -150,10 +216,13 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
     """Move every job whose process is gone to FAILED, with the reason. Returns them.
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
-    known; except `surely`, which the caller knows to be gone.
+    known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart.
     """
     moving = [status.value for status in JobStatus if not status.final]
-    rows = session.scalars(select(JobRow).where(JobRow.status.in_(moving), JobRow.pid.is_not(None))).all()
+    own = JobRow.job_id.not_in(select(_SUBMITTED.c.job_id))
+    rows = session.scalars(
+        select(JobRow).where(JobRow.status.in_(moving), JobRow.pid.is_not(None), own)
+    ).all()
     return [
         move_job(session, row.job_id, JobStatus.FAILED, error=_lost(mark))
         for row in rows
@@ -179,13 +248,26 @@ def _lost(mark: ProcessMark) -> str:
     )
 
 
+def process_of(job: Job) -> ProcessMark | None:
+    """The process that claimed a job; None while none has."""
+    if job.host is None or job.pid is None or job.process_started is None:
+        return None
+    return ProcessMark(host=job.host, pid=job.pid, started=job.process_started)
+
+
+def unclaim_job(session: Session, job_id: str) -> None:
+    """Forget the process of a job: it is gone, and another will come."""
+    nobody = {"host": None, "pid": None, "process_started": None}
+    session.execute(update(JobRow).where(JobRow.job_id == job_id).values(nobody))
+
+
 def _process_of(row: JobRow) -> ProcessMark | None:
     if row.host is None or row.pid is None or row.process_started is None:
         return None
     return ProcessMark(host=row.host, pid=row.pid, started=row.process_started)
 
 
-def _missing(job_id: str) -> StoreError:
-    return StoreError(
+def _missing(job_id: str) -> MissingError:
+    return MissingError(
         f"no job {job_id!r} in this database", fix="check the id, STROP_HOME and STROP_DATABASE_URL"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Index, Text, insert, select
+from sqlalchemy import Index, Text, func, insert, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.job import LogLine
@@ -61,3 +61,11 @@ def log_lines(
         query = query.where(LogRow.id > int(after))
     rows = session.scalars(query).all()
     return page_of(rows, limit, item=LogRow.line, cursor=lambda row: row.id, after=after)
+
+
+def numbered_lines(session: Session, job_id: str, *, offset: int, limit: int) -> tuple[list[LogLine], int]:
+    """`limit` lines from the `offset`th on, counted from 1, and how many there are."""
+    total = session.scalar(select(func.count()).select_from(LogRow).where(LogRow.job_id == job_id)) or 0
+    query = select(LogRow).where(LogRow.job_id == job_id).order_by(LogRow.id)
+    rows = session.scalars(query.offset(offset - 1).limit(limit))
+    return [row.line() for row in rows], total

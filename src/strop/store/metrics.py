@@ -41,15 +41,18 @@ def record_metrics(session: Session, job_id: str, step: int, values: Mapping[str
 
 
 def step_metrics(
-    session: Session, job_id: str, names: Collection[str] | None = None
+    session: Session, job_id: str, names: Collection[str] | None = None, *, since_step: int = 0
 ) -> dict[str, list[tuple[int, float]]]:
     """Every curve of a job, or the named ones: {name: [(step, value)]} in order of steps. NaN means measured
-    and undefined; an absent step was not measured. A name never recorded is absent."""
+    and undefined; an absent step was not measured. A name never recorded is absent; so is what lies before
+    `since_step`."""
     query = (
         select(MetricRow.name, MetricRow.step, MetricRow.value)
         .where(MetricRow.job_id == job_id)
         .order_by(MetricRow.name, MetricRow.step)
     )
+    if since_step > 0:
+        query = query.where(MetricRow.step >= since_step)
     if names is not None:
         query = query.where(MetricRow.name.in_(list(names)))
     curves: dict[str, list[tuple[int, float]]] = {}

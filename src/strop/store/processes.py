@@ -34,6 +34,12 @@ def _mine(pid: int) -> ProcessMark:
     return ProcessMark(host=socket.gethostname(), pid=pid, started=_started(pid) or "unknown")
 
 
+def process_with(pid: int) -> ProcessMark | None:
+    """The mark of a living process of this machine; None if there is none."""
+    started = _started(pid)
+    return None if started is None else ProcessMark(host=socket.gethostname(), pid=pid, started=started)
+
+
 def is_gone(mark: ProcessMark) -> bool:
     """Whether the process has surely ended; of another machine's process nothing is sure."""
     if mark.host != socket.gethostname():

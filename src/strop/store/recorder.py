@@ -43,6 +43,11 @@ class StoreRecorder:
         self._job_id = job_id
         self._writer = Writer(database, name=f"recorder {job_id}")
 
+    @property
+    def database(self) -> Database:
+        """Where it writes."""
+        return self._database
+
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         """Move the job at once, after all that was recorded before.
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, Text, delete, insert, select, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.errors import StoreError
+from strop.errors import MissingError
 from strop.schema.function import TaskStatus
 from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
@@ -225,7 +225,7 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
     """One trajectory with its turns; of several steps with this rollout id, the latest or `step`'s.
 
     Raises:
-        StoreError: none such.
+        MissingError: none such.
     """
     query = (
         select(TrajectoryRow)
@@ -238,7 +238,7 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
     row = session.scalars(query).first()
     if row is None:
         at = "" if step is None else f" at step {step}"
-        raise StoreError(f"job {job_id!r} has no trajectory {rollout_id!r}{at}")
+        raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r}{at}")
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == row.id).order_by(TurnRow.position))
     return _recorded(row, tuple(turn.turn() for turn in turns))
 

@@ -16,7 +16,7 @@ from fakes.sampler import FakeSampler, until
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError, StropError
 from strop.gateway import Gateway, RequestRefused
-from strop.gateway.app import BODY_LIMIT
+from strop.gateway.body import BODY_LIMIT
 from strop.schema.sampling import SamplingParams
 
 Hello = Callable[..., dict[str, Any]]

@@ -7,7 +7,21 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
 from strop.errors import StoreError
-from strop.store import checkpoints, events, jobs, logs, metrics, trajectories  # noqa: F401  their tables
+from strop.store import (  # noqa: F401  their tables
+    checkpoints,
+    deployments,
+    entities,
+    events,
+    files,
+    instance_logs,
+    jobs,
+    keys,
+    logs,
+    metrics,
+    models,
+    submissions,
+    trajectories,
+)
 from strop.store.database import database_url, open_database
 from strop.store.home import home
 from strop.store.tables import Base
@@ -19,6 +33,8 @@ def test_a_new_database_stands_in_home_and_has_every_table(database):
         names = set(session.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
     assert names == {
         "jobs", "metrics", "trajectories", "turns", "checkpoints", "logs", "events", "alembic_version",
+        "workspaces", "api_keys", "files", "uploads", "entities", "layers", "instances", "instance_logs",
+        "submissions", "models", "deployments",
     }  # fmt: skip
 
 

@@ -156,3 +156,10 @@ async def test_a_critic_whose_gradient_is_never_finite_ends_its_warm_up(bench):
     with pytest.raises(TrainingError, match="had a finite gradient"):
         await bench.train(job(max_steps=9, critic_warmup=8))
     assert bench.recorder.kinds().count("update_skipped") == 3
+
+
+async def test_a_critic_that_learns_nothing_ends_the_run_though_the_policy_moves(bench):
+    bench.critic.skipped = 1.0
+    bench.learner.update = lambda batch: {"actor/num_updates": 1.0, "actor/skipped_updates": 0.0}
+    with pytest.raises(TrainingError, match="had a finite gradient"):
+        await bench.train(job(max_steps=9))

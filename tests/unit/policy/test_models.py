@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import torch
 from fakes.model import save_tiny_model
 from strop.errors import ModelError
 from strop.policy import models
+from strop.store.database import open_database
 from strop.store.home import home
+from strop.store.models import register_model
 
 
 def test_a_folder_is_its_own_name(tmp_path: Path):
@@ -150,27 +153,19 @@ def test_the_bundled_model_loads_quickly_and_speaks(smollm2: Path):
     assert "Paris" in text
 
 
-def test_a_published_checkpoint_is_found_by_its_name_without_its_trainer_state(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "step-000003"
-    (checkpoint / "trainer").mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "manifest.json", "trainer/optimizer.safetensors"):
-        (checkpoint / name).write_text(name)
-    folder = models.publish(checkpoint, "calculator")
+def test_a_published_model_is_found_by_its_name(tmp_path: Path) -> None:
+    folder = save_tiny_model(home() / "models" / "calculator")
     assert models.resolve("calculator") == folder
-    assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors"}
 
 
-def test_publishing_again_replaces_the_model_and_leaves_nothing_else_behind(tmp_path: Path) -> None:
-    for step in ("1", "2"):
-        checkpoint = tmp_path / step
-        checkpoint.mkdir()
-        (checkpoint / "config.json").write_text(step)
-        folder = models.publish(checkpoint, "calculator")
-    assert (folder / "config.json").read_text() == "2"
-    assert {path.name for path in folder.parent.iterdir()} == {"calculator", ".calculator.lock"}
-
-
-@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "smollm2-135m", "SmolLM2-135M"])
-def test_a_name_that_leads_elsewhere_or_is_taken_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ModelError, match="cannot be published"):
-        models.publish(tmp_path, name)
+def test_a_name_of_the_table_is_the_folder_it_stands_for(tmp_path: Path) -> None:
+    folder = save_tiny_model(tmp_path / "tiny")
+    with closing(open_database()) as database, database.write() as session:
+        register_model(session, "qwen3.5-9b", str(folder))
+        register_model(session, "gone", str(tmp_path / "gone"))
+    assert models.resolve("qwen3.5-9b") == folder
+    with pytest.raises(ModelError, match="no model's folder any more"):
+        models.resolve("gone")
+    with pytest.raises(ModelError, match=r"names here: gone, qwen3\.5-9b, smollm2-135m") as caught:
+        models.resolve("qwen3-9b")
+    assert "strop models add" in str(caught.value)

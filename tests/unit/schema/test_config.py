@@ -63,7 +63,10 @@ def test_a_mini_batch_is_the_whole_batch_unless_set() -> None:
         ({"n_rollouts": 0}, "greater than or equal to 1"),
         ({"n_rollouts": 1}, "n_rollouts: 1 leaves gspo without a baseline"),
         ({"algorithm": "ppo", "critic_learning_rate": 0}, "critic_learning_rate: 0 leaves every value at 0"),
-        ({"algorithm": "ppo", "critic_warmup": 5, "max_steps": 5}, "critic_warmup: 5 takes all of max_steps 5"),
+        (
+            {"algorithm": "ppo", "critic_warmup": 5, "max_steps": 5},
+            "critic_warmup: 5 takes all of max_steps 5",
+        ),
         ({"algorithm": "grpo", "lam": 0.9}, "lam: has no effect with grpo; it belongs to ppo"),
         ({"algorithm": "ppo", "gamma": 1.5}, "less than or equal to 1"),
         ({"algorithm": "ppo", "cliprange_value": -1}, "greater than or equal to 0"),

@@ -1,0 +1,72 @@
+"""The pipeline's checks -> the form in which the server asks for them: it may not know the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from strop.errors import DataError, Problem
+from strop.pipeline.config import check_job
+from strop.pipeline.dataset import load_dataset, numbered_lines
+from strop.pipeline.job_file import JobFile, read_scalar
+from strop.pipeline.offline_rows import read_offline_row
+from strop.pipeline.resolved import describe
+from strop.schema.config import JobConfig, TrainingType
+
+
+class PipelineFlow:
+    """Satisfies `server.flow.Flow`."""
+
+    def check(self, job: dict[str, Any]) -> JobConfig:
+        """As `strop run` checks a file, then every row but for its length: that needs the model's tokenizer.
+
+        Raises:
+            ConfigError, DataError: everything that is wrong.
+        """
+        config = check_job(_as_file(job))
+        problems: list[Problem] = []
+        for dataset in config.datasets:
+            path = Path(dataset.file_name)
+            problems += [_named(problem, path) for problem in _row_problems(path, config.training_type)]
+        if problems:
+            raise DataError("rows", problems)
+        return config
+
+    def describe(self, config: JobConfig) -> dict[str, Any]:
+        return describe(config)
+
+
+def _row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
+    try:
+        if not form.offline:
+            load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+            return ()
+        problems: list[Problem] = []
+        for number, line in numbered_lines(path):
+            _, found, _ = read_offline_row(
+                line, f"{path}:{number}", row=number, file_stem=path.stem, form=form
+            )
+            problems += found
+        return problems
+    except DataError as error:
+        return error.problems
+
+
+def _as_file(job: dict[str, Any]) -> JobFile:
+    """Clients write numbers as text, too; the file's own reading of a value makes numbers of them."""
+    training: dict[str, Any] = job.get("training", {})
+    hyper = {
+        key: read_scalar(value) if isinstance(value, str) else value
+        for key, value in training.get("hyper_parameters", {}).items()
+    }
+    # A request has no lines: every key stands at the same nameless place.
+    return JobFile(
+        path=Path("job"), data={**job, "training": {**training, "hyper_parameters": hyper}}, places={(): ""}
+    )
+
+
+def _named(problem: Problem, path: Path) -> Problem:
+    """By the name that the client gave the file, not by where it lies here."""
+    place = problem.place.replace(str(path), path.name)
+    return Problem(place=place, message=problem.message, fix=problem.fix)

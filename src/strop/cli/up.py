@@ -1,0 +1,104 @@
+"""`strop up`: the control plane on this machine, until Ctrl-C. Jobs that train go on without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from strop.cli.text import t
+
+if TYPE_CHECKING:
+    from strop.server.first_key import FirstKey
+    from strop.server.settings import Settings
+
+
+def up(
+    host: Annotated[
+        str,
+        typer.Option(
+            help=t(
+                "Address to listen on; 0.0.0.0 opens it to the network.", "监听地址；0.0.0.0 表示对网络开放。"
+            )
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help=t("Port; 0 takes a free one.", "端口；0 表示任选空闲端口。"))
+    ] = 8080,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            help=t("Jobs that train at once; others queue.", "同时训练的任务数；其余排队。")
+            + " [STROP_MAX_RUNNING_JOBS, "
+            + t("else one a GPU", "默认每个 GPU 一个")
+            + "]",
+        ),
+    ] = None,
+) -> None:
+    """"""
+    from strop.server.settings import settings_from_environment
+
+    settings = settings_from_environment(host=host, port=port, max_running_jobs=jobs)
+    serve_control_plane(settings, Console(stderr=True))
+
+
+up.__doc__ = t(
+    "Start the server: jobs, files, functions, models and deployments over HTTP.",
+    "启动服务：通过 HTTP 管理任务、文件、函数、模型与部署。",
+)
+
+
+def serve_control_plane(settings: Settings, console: Console) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        StropError: the port is taken, or the store cannot be used.
+    """
+    import uvicorn
+
+    from strop.cli.flow import PipelineFlow
+    from strop.errors import StropError
+    from strop.runtime.listening import listen
+    from strop.server.app import create_app
+    from strop.server.first_key import ensure_first_key
+
+    try:
+        listener = listen(settings.port, host=settings.host)
+    except OSError as error:
+        raise StropError(
+            t(
+                f"cannot listen on {settings.host}:{settings.port}: {error.strerror}",
+                f"无法监听 {settings.host}:{settings.port}：{error.strerror}",
+            ),
+            fix=t("choose another --port, or stop what runs there", "换一个 --port，或停止占用它的程序"),
+        ) from error
+    app = create_app(settings, PipelineFlow())
+    key = ensure_first_key(app.state.services.database, settings.home)
+    host, port = listener.getsockname()[:2]
+    _greet(console, f"http://{host}:{port}", key)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=5
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _greet(console: Console, url: str, key: FirstKey) -> None:
+    where = str(key.path)
+    lines = [
+        t(f"Strop is up at {url}   (API: {url}/docs)", f"Strop 已启动：{url}   （API：{url}/docs）"),
+        f"  export DASHSCOPE_HTTP_BASE_URL={url}/api/v1",
+        f"  export DASHSCOPE_API_KEY=$(cat {where})",
+    ]
+    if not key.is_there:
+        lines[-1] = t(
+            "  the file of the first key has gone; make another with: strop keys create NAME",
+            "  第一个密钥的文件已不在；用 strop keys create NAME 新建一个",
+        )
+    lines.append(
+        t("Ctrl-C ends the server; jobs that train go on.", "Ctrl-C 结束服务；正在训练的任务会继续。")
+    )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)

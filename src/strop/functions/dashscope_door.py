@@ -1,0 +1,134 @@
+"""`import dashscope.finetune.reinforcement` -> our own classes, where that package is not installed.
+
+Function classes written for DashScope then run here unchanged. Where the real package is installed it is
+used, and `dashscope_classes` hosts its classes. Opened in the worker, before user code is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import re
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from strop.functions import processor
+from strop.schema import function as data
+
+ROOT = "dashscope.finetune.reinforcement"
+_PARENTS = ("dashscope", "dashscope.finetune")
+_MODULES = re.compile(
+    re.escape(ROOT)
+    + r"(\.component(\.data(\.(base_data_model|(group_reward|reward|rollout)_(input|output)))?"
+    + r"|\.processor(\.abstract_(group_reward_|reward_|rollout_)?processor)?"
+    + r"|\.observability)?)?"
+)
+"""The modules that functions import from. No others: a name that is missing would be taken for a module."""
+
+_CLASSES: dict[str, object] = {
+    **{
+        name: getattr(processor, name)
+        for name in (
+            "AbstractProcessor",
+            "AbstractRolloutProcessor",
+            "AbstractRewardProcessor",
+            "AbstractGroupRewardProcessor",
+        )
+    },
+    **{
+        name: getattr(data, name)
+        for name in (
+            "AgentOutput",
+            "FunctionType",
+            "GroupReward",
+            "GroupRewardInput",
+            "GroupRewardOutput",
+            "ModelResource",
+            "RequestMetadata",
+            "Reward",
+            "RewardInput",
+            "RewardOutput",
+            "RolloutInput",
+            "RolloutOutput",
+            "TaskStatus",
+        )
+    },
+}
+
+
+def open_door() -> None:
+    """Answer imports below `ROOT` that nothing else answers. Harmless when done twice.
+
+    Side effects:
+        Adds a finder at the end of `sys.meta_path`: whatever is installed goes first.
+    """
+    if not any(isinstance(finder, _Door) for finder in sys.meta_path):
+        sys.meta_path.append(_Door())
+
+
+class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in _PARENTS or _MODULES.fullmatch(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self, origin="strop", is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__name__.startswith(ROOT):
+            vars(module).update(_CLASSES)
+            vars(module).update(
+                {name: _untraced(name) for name in ("observe_processor", "observe_llm", "observe_tool")}
+            )
+            vars(module).update({name: _unwrapped(name) for name in ("trace_client", "trace_tool")})
+
+
+class _Module(ModuleType):
+    """Says what is missing, and that it is missing here and not in the user's code."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(
+            f"{self.__name__} is Strop's stand-in and has no {name!r}; put dashscope into requirements.txt "
+            "to have the real package"
+        )
+
+
+def _untraced(name: str) -> Callable[..., Any]:
+    """A decorator of theirs that makes spans: with or without arguments, the function is what it was."""
+
+    def decorate(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+        _say_once(name)
+        return function if function is not None else _same
+
+    return decorate
+
+
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+def _unwrapped(name: str) -> Callable[..., Any]:
+    def trace(value: Any, **options: Any) -> Any:
+        _say_once(name)
+        return value
+
+    return trace
+
+
+_said: set[str] = set()
+
+
+def _say_once(name: str) -> None:
+    if name not in _said:
+        _said.add(name)
+        print(
+            f"strop: {name} records no spans here; every call of the policy is recorded anyway",
+            file=sys.stderr,
+        )

@@ -1,0 +1,41 @@
+"""What a server remembers of a job that it runs: how to start its trainer again, and how that went so far."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Wanted(StrEnum):
+    """What the job's owner wants of its trainer; the trainer looks at it between phases."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class Submission(BaseModel):
+    """`request` is the client's JSON, `config` the checked `JobConfig`; both hold the values of `runtime.env`
+    and are secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
+    trainer has to lay out before `config` is true.
+
+    `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
+    newest checkpoint's step when the last of them had ended.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    job_id: str
+    creator: str
+    request: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict)
+    bundles: dict[str, str] = Field(default_factory=dict)
+    layers: dict[str, str] = Field(default_factory=dict)
+    files: list[tuple[str, str, str]] = Field(default_factory=list)
+    wanted: Wanted = Wanted.RUN
+    wanted_at: datetime | None = None
+    deaths: int = 0
+    reached: int = 0

@@ -1,0 +1,132 @@
+"""Settings -> the control plane as one ASGI app. `strop up` serves it, tests drive it in process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.security import HTTPBearer
+
+from strop import __version__
+from strop.schema.access import Caller
+from strop.server import (
+    api_page,
+    deployments,
+    files,
+    fine_tunes,
+    functions,
+    health,
+    job_details,
+    models,
+    openai_proxy,
+    triggers,
+    uploads,
+)
+from strop.server.edge import Edge
+from strop.server.fleet import Patience, Runs
+from strop.server.fleets import Fleets
+from strop.server.flow import Flow
+from strop.server.instances import open_instances
+from strop.server.layers import LayerBuilder
+from strop.server.replica import Replica, ReplicaSpec
+from strop.server.replies import install_failures
+from strop.server.secret import open_signer
+from strop.server.services import Services
+from strop.server.settings import Settings
+from strop.server.supervisor import Supervisor
+from strop.server.supervisor.trainers import TRAINER_COMMAND, Trainers
+from strop.store.blobs import Blobs
+from strop.store.database import open_database
+from strop.store.keys import caller_of
+
+API = "/api/v1"
+
+ROUTERS: Sequence[APIRouter] = (
+    files.router,
+    functions.router,
+    fine_tunes.router,
+    job_details.router,
+    models.router,
+    deployments.router,
+)
+"""Nouns below `/api/v1`, one module each."""
+
+OPEN_ROUTERS: Sequence[APIRouter] = (
+    health.router,
+    api_page.router,
+    uploads.router,
+    triggers.router,
+    openai_proxy.router,
+)
+"""Paths of their own, which need no API key or check one themselves."""
+
+
+def create_app(
+    settings: Settings,
+    flow: Flow,
+    *,
+    trainer_command: Sequence[str] = TRAINER_COMMAND,
+    make_replica: Callable[[ReplicaSpec], Runs] = Replica,
+    patience: Patience | None = None,
+) -> FastAPI:
+    """Open the store and wire the routes; while it serves, jobs and deployments are supervised.
+
+    Raises:
+        StoreError: the database, the blob store or the home cannot be used.
+    """
+    database = open_database(settings.database_place)
+    services = Services(
+        settings=settings,
+        database=database,
+        blobs=Blobs(settings.storage_place),
+        signer=open_signer(settings.home),
+        layers=LayerBuilder(database, settings.home),
+        flow=flow,
+        supervisor=Supervisor(settings, database, Trainers(settings, trainer_command)),
+        fleets=Fleets(database, make=make_replica, patience=patience),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        services.layers.take_up()
+        supervision = asyncio.create_task(services.supervisor.run()) if settings.supervise else None
+        if settings.supervise:
+            await services.fleets.open()
+        try:
+            async with open_instances(settings, database, services.blobs, services.layers) as instances:
+                services.running = instances
+                yield
+        finally:
+            services.running = None
+            await services.fleets.close()
+            if supervision is not None:
+                supervision.cancel()
+                await asyncio.gather(supervision, return_exceptions=True)
+            services.supervisor.close()
+            services.layers.close()
+            database.close()
+
+    app = FastAPI(
+        title="Strop",
+        version=__version__,
+        summary="Reinforcement fine-tuning of language models and agents, on DashScope's wire.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.services = services
+    install_failures(app)
+    shown = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
+    for router in ROUTERS:
+        app.include_router(router, prefix=API, dependencies=shown)
+    for router in OPEN_ROUTERS:
+        app.include_router(router)
+
+    def lookup(key: str) -> Caller:
+        with services.database.read() as session:
+            return caller_of(session, key)
+
+    app.add_middleware(Edge, lookup=lookup, limits=settings.limits)
+    return app

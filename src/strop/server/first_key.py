@@ -1,0 +1,43 @@
+"""A database without keys -> the first one, in a file that only its owner reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from strop.schema.access import DEFAULT_WORKSPACE
+from strop.server.secret import write_private
+from strop.store.database import Database
+from strop.store.keys import create_key, ensure_workspace, list_keys
+
+FILE = "api_key"
+NAME = "first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstKey:
+    """Where the first key is. `made` is True when it was made just now; the file may have gone since."""
+
+    path: Path
+    made: bool
+
+    @property
+    def is_there(self) -> bool:
+        return self.path.is_file()
+
+
+def ensure_first_key(database: Database, folder: Path) -> FirstKey:
+    """Make a key of the default workspace if there has never been one.
+
+    Raises:
+        StoreError: the file cannot be written; no key has been made then.
+    """
+    path = folder / FILE
+    with database.write() as session:
+        if list_keys(session):
+            return FirstKey(path=path, made=False)
+        workspace = ensure_workspace(session, DEFAULT_WORKSPACE)
+        _, text = create_key(session, workspace.workspace_id, NAME)
+        path.unlink(missing_ok=True)  # of another database in this home
+        write_private(path, text)
+    return FirstKey(path=path, made=True)

@@ -1,0 +1,223 @@
+"""`/fine-tunes/{job}/...`: what a job said and made, from its logs to its checkpoints, and a live stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from strop.schema.function import TaskStatus
+from strop.schema.job import Job, JobStatus
+from strop.server.job_views import checkpoint_shown, event_shown, job_shown, line_shown, trajectory_shown
+from strop.server.replies import output, without_nulls
+from strop.server.services import CallerHere, ServicesHere
+from strop.store.checkpoints import list_checkpoints
+from strop.store.database import Database
+from strop.store.events import list_events
+from strop.store.jobs import get_job
+from strop.store.logs import numbered_lines
+from strop.store.metrics import step_metrics
+from strop.store.submissions import submissions_of
+from strop.store.tables import Page
+from strop.store.trajectories import get_trajectory, list_trajectories
+
+router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
+
+_POLL_S = 0.5
+_KEEP_ALIVE_S = 15.0
+
+Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
+
+
+@router.get("/logs", summary="What the job's processes printed")
+def logs(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 1,
+    line: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> Response:
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        lines, total = numbered_lines(session, job_id, offset=max(1, offset), limit=line)
+    return output(request, {"total": total, "logs": [line_shown(one) for one in lines]})
+
+
+@router.get("/events", summary="What a person should know of the job, oldest first")
+def events(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    kind: str | None = None,
+    after: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        page = list_events(session, job_id, kind=kind, after=after, limit=limit)
+    return output(request, {"events": [event_shown(one) for one in page.items], **_cursor(page)})
+
+
+@router.get("/metrics", summary="The curves of a job")
+def metrics(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    names: Annotated[str | None, Query(description="names, separated by commas; all where absent")] = None,
+) -> Response:
+    wanted = [name for name in names.split(",") if name] if names else None
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        curves = step_metrics(session, job_id, wanted)
+    shown = {
+        name: [{"step": step, "value": value} for step, value in points] for name, points in curves.items()
+    }
+    return output(request, {"metrics": shown})
+
+
+@router.get("/trajectories", summary="Rollouts of a job, without their turns")
+def trajectories(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    step: Annotated[int | None, Query(ge=0)] = None,
+    split: str | None = None,
+    sample_id: str | None = None,
+    status: TaskStatus | None = None,
+    min_reward: float | None = None,
+    max_reward: float | None = None,
+    after: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+) -> Response:
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        page = list_trajectories(
+            session,
+            job_id,
+            step=step,
+            split=split,
+            sample_id=sample_id,
+            status=status,
+            min_reward=min_reward,
+            max_reward=max_reward,
+            after=after,
+            limit=limit,
+        )
+    return output(request, {"trajectories": [trajectory_shown(one) for one in page.items], **_cursor(page)})
+
+
+@router.get("/trajectories/{rollout_id:path}", summary="One rollout with its turns")
+def trajectory(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    rollout_id: str,
+    step: Annotated[int | None, Query(ge=0)] = None,
+) -> Response:
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        found = get_trajectory(session, job_id, rollout_id, step=step)
+    return output(request, trajectory_shown(found))
+
+
+@router.get("/checkpoints", summary="Checkpoints of a job, in order of steps")
+def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+    with services.database.read() as session:
+        job = get_job(session, job_id, workspace_id=caller.workspace_id)
+        found = list_checkpoints(session, job_id)
+    measured = [one for one in found if one.validation is not None]
+    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+    name = job.config.get("tuned_model_name") or job_id
+    shown = [checkpoint_shown(one, name, best=one is best) for one in found]
+    return output(request, {"checkpoints": shown, "total": len(shown)})
+
+
+@router.get(
+    "/stream",
+    summary="Status, events and metrics as they come (server-sent events)",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+    await asyncio.to_thread(_job, services.database, job_id, caller.workspace_id)
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+    told = _follow(services.database, job_id, request)
+    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a stream has said already."""
+
+    status: JobStatus | None = None
+    cursor: str | None = None
+    steps: dict[int, int] = field(default_factory=dict[int, int])
+    number: int = 0
+
+
+async def _follow(database: Database, job_id: str, request: Request) -> AsyncGenerator[str]:
+    told = _Told()
+    silent_since = time.monotonic()
+    while True:
+        frames, ended = await asyncio.to_thread(_news, database, job_id, told)
+        for frame in frames:
+            yield frame
+            silent_since = time.monotonic()
+        if ended:
+            return
+        if time.monotonic() - silent_since > _KEEP_ALIVE_S:
+            yield ":\n\n"
+            silent_since = time.monotonic()
+        await asyncio.sleep(_POLL_S)
+        if await request.is_disconnected():
+            return
+
+
+def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool]:
+    """What came since the last look, and whether nothing more can come."""
+    with database.read() as session:
+        job = get_job(session, job_id)
+        page = list_events(session, job_id, after=told.cursor)
+        curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
+        submission = submissions_of(session, [job_id]).get(job_id)
+    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in page.items]
+    told.cursor = page.next
+    steps: dict[int, dict[str, float]] = {}
+    for name, points in curves.items():
+        for step, value in points:
+            steps.setdefault(step, {})[name] = value
+    for step, values in sorted(steps.items()):
+        if len(values) > told.steps.get(step, 0):
+            told.steps[step] = len(values)
+            news.append({"type": "metrics", "step": step, "metrics": values})
+    if job.status is not told.status:
+        told.status = job.status
+        news.append({"type": "status", **job_shown(job, submission)})
+    return [_frame(one, told) for one in news], job.status.final and not page.more
+
+
+def _frame(value: dict[str, Any], told: _Told) -> str:
+    """No space after the colons: clients of 1.x keep it."""
+    told.number += 1
+    data = json.dumps(without_nulls(value), ensure_ascii=True)
+    return f"id:{told.number}\nevent:result\n:HTTP_STATUS/200\ndata:{data}\n\n"
+
+
+def _job(database: Database, job_id: str, workspace_id: str) -> Job:
+    with database.read() as session:
+        return get_job(session, job_id, workspace_id=workspace_id)
+
+
+def _cursor(page: Page[Any]) -> dict[str, Any]:
+    return {"next": page.next, "more": page.more}

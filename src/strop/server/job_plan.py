@@ -1,0 +1,244 @@
+"""A job that was asked for -> all that its trainer needs: checked configuration, code, environments, rows.
+
+Everything a client named is looked up and every problem told at once; the flow's own checks come after.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
+from strop.schema.entity import Entity, LayerStatus
+from strop.schema.function import FunctionType
+from strop.server.bundles import unpack
+from strop.server.files import blob_key
+from strop.server.job_asked import SUBJECT, DatasetAsked, FunctionAsked, JobAsked
+from strop.server.layers import usable
+from strop.server.settings import Limits
+from strop.store.blobs import CHUNK_BYTES, Blobs
+from strop.store.entities import get_entity, get_layer
+from strop.store.files import get_file
+
+ELSEWHERE = frozenset(
+    {
+        "n_gpus_rollout",
+        "nnodes_rollout",
+        "n_gpus_training",
+        "nnodes_training",
+        "inference_tensor_parallel_size",
+        "inference_gpu_memory_utilization",
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "sequence_parallel_size",
+        "expert_model_parallel_size",
+    }
+)
+"""Hyper-parameters that lay a job out over a cloud's machines; they choose nothing here, an event says so."""
+
+
+@dataclass(slots=True)
+class JobPlan:
+    """`job` has the form of `job.yaml`. `files` are (type, file id, name); the rest is by function label."""
+
+    job: dict[str, Any]
+    files: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    bundles: dict[str, str] = field(default_factory=dict[str, str])
+    layers: dict[str, str] = field(default_factory=dict[str, str])
+    notes: list[str] = field(default_factory=list[str])
+
+
+class Planner:
+    """Looks things up for one workspace."""
+
+    def __init__(self, session: Session, blobs: Blobs, home: Path, limits: Limits, workspace_id: str) -> None:
+        self._session = session
+        self._blobs = blobs
+        self._home = home
+        self._limits = limits
+        self._workspace_id = workspace_id
+        self._problems: list[Problem] = []
+
+    def plan(self, asked: JobAsked, *, folder: Path, default_output: str) -> JobPlan:
+        """Raises:
+        ConfigError: everything that is not there or cannot be used.
+        """
+        hyper, elsewhere = _split_hyper_parameters(asked.hyper_parameters or {})
+        plan = JobPlan(
+            job={
+                "name": asked.job_name or "strop",
+                "model": {"name": asked.model},
+                "workspace_dir": str(folder),
+                "tuned_model_name": asked.output_name or default_output,
+                "training": {"hyper_parameters": hyper},
+            }
+        )
+        if asked.training_type is not None:
+            plan.job["training"]["type"] = asked.training_type
+        if asked.teacher_model is not None:
+            plan.job["training"]["teacher_model"] = asked.teacher_model
+        self._resources(plan, asked.resource_config or {}, elsewhere)
+        plan.job["datasets"] = self._datasets(plan, asked, folder)
+        plan.job["functions"] = self._functions(plan, asked)
+        if self._problems:
+            raise ConfigError(SUBJECT, self._problems)
+        return plan
+
+    def _resources(self, plan: JobPlan, asked: dict[str, Any], elsewhere: list[str]) -> None:
+        known = ("charge_type", "mtu_spec_code", "mtu_capacity")
+        plan.job["training"]["resources"] = {key: asked[key] for key in known if key in asked}
+        names = [f"resource_config.{key}" for key in asked if key not in known]
+        names += [f"hyper_parameters.{key}" for key in elsewhere]
+        if names:
+            plan.notes.append(f"{', '.join(names)}: accepted, but choose nothing on this machine")
+
+    def _datasets(self, plan: JobPlan, asked: JobAsked, folder: Path) -> list[dict[str, Any]]:
+        datasets: list[dict[str, Any]] = []
+        for kind in ("training", "validation"):
+            ids = self._file_ids(kind, asked)
+            for index, (place, file_id) in enumerate(ids):
+                try:
+                    file = get_file(self._session, file_id, workspace_id=self._workspace_id)
+                except MissingError as error:
+                    self._complain(place, error.message, error.fix)
+                    continue
+                name = file.name if len(ids) == 1 else f"{index + 1}-{file.name}"
+                plan.files.append((kind, file_id, name))
+                path = folder / "data" / kind / name
+                datasets.append({"type": kind, "file_name": str(path)})
+        if not asked.training_datasets and not asked.training_file_ids:
+            self._complain("training_datasets", "missing", "upload a file of rows and name its file_id")
+        return datasets
+
+    def _file_ids(self, kind: str, asked: JobAsked) -> list[tuple[str, str]]:
+        given: list[DatasetAsked] = getattr(asked, f"{kind}_datasets") or []
+        plain: list[str] = getattr(asked, f"{kind}_file_ids") or []
+        found: list[tuple[str, str]] = []
+        for index, dataset in enumerate(given):
+            place = f"{kind}_datasets[{index}]"
+            if dataset.data_source_type != "file_id":
+                what = (
+                    f"data_source_type {dataset.data_source_type!r} is not read: this server fetches nothing"
+                )
+                self._complain(place, what, "upload the file and give its file_id")
+            elif not dataset.file_id:
+                self._complain(f"{place}.file_id", "missing", "upload the file first")
+            else:
+                found.append((f"{place}.file_id", dataset.file_id))
+        known = {file_id for _, file_id in found}
+        places = ((f"{kind}_file_ids[{index}]", file_id) for index, file_id in enumerate(plain))
+        return found + [(place, file_id) for place, file_id in places if file_id not in known]
+
+    def _functions(self, plan: JobPlan, asked: JobAsked) -> list[dict[str, Any]]:
+        functions: list[dict[str, Any]] = []
+        for place, expected, one in asked.functions():
+            entity = self._entity(place, expected, one)
+            if entity is None:
+                continue
+            label = one.name or entity.func
+            plan.bundles[label] = entity.bundle
+            if one.layer_code is not None and self._layer_is_usable(place, one.layer_code):
+                plan.layers[label] = one.layer_code
+            functions.append(
+                _function(entity, one, unpack(self._blobs, self._home, entity.bundle, self._limits))
+            )
+            unused = one.not_honoured()
+            if unused:
+                plan.notes.append(
+                    f"function {label!r}: {', '.join(unused)}: accepted, but not used by this server"
+                )
+        return functions
+
+    def _entity(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> Entity | None:
+        entity_id = one.entity_id
+        if entity_id is None:
+            self._complain(place, "no rollout_id or reward_id", "register the function and give its id")
+            return None
+        try:
+            entity = get_entity(self._session, entity_id, workspace_id=self._workspace_id)
+        except MissingError as error:
+            self._complain(place, error.message, error.fix)
+            return None
+        kinds = (expected,) if expected is not None else (FunctionType.REWARD, FunctionType.GROUP_REWARD)
+        if entity.type not in kinds:
+            self._complain(place, f"{entity_id!r} is a {entity.type} function", f"expected {kinds[0]}")
+            return None
+        return entity
+
+    def _layer_is_usable(self, place: str, code: str) -> bool:
+        try:
+            layer = get_layer(self._session, code, workspace_id=self._workspace_id)
+            if layer.status is not LayerStatus.BUILDING:
+                usable(layer, self._home)
+        except (MissingError, FunctionError) as error:
+            self._complain(f"{place}.layer_code", error.message, error.fix)
+            return False
+        return True
+
+    def _complain(self, place: str, message: str, fix: str | None = None) -> None:
+        self._problems.append(Problem(place=place, message=message, fix=fix))
+
+
+def _function(entity: Entity, asked: FunctionAsked, root: Path) -> dict[str, Any]:
+    runtime: dict[str, Any] = {}
+    if asked.concurrency is not None:
+        runtime["concurrency"] = asked.concurrency
+    if asked.env:
+        runtime["env"] = asked.env_texts
+    function: dict[str, Any] = {
+        "type": entity.type.value,
+        "name": asked.name or entity.func,
+        "fcmodel": {"classpath": entity.classpath, "zipdir": str(root)},
+        "runtime": runtime,
+    }
+    if asked.timeout is not None:
+        function["timeout"] = asked.timeout
+    if asked.weight is not None and entity.type is not FunctionType.ROLLOUT:
+        function["weight"] = asked.weight
+    return function
+
+
+def _split_hyper_parameters(asked: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    kept = {key: value for key, value in asked.items() if key not in ELSEWHERE and value is not None}
+    return kept, [key for key in asked if key in ELSEWHERE]
+
+
+def lay_out_files(
+    session: Session, blobs: Blobs, files: list[tuple[str, str, str]], *, folder: Path, workspace_id: str
+) -> None:
+    """Put a job's rows where its configuration says they are; what lies there already stays.
+
+    Raises:
+        MissingError: a file was deleted meanwhile. StoreError: the disk refused.
+    """
+    for kind, file_id, name in files:
+        path = folder / "data" / kind / name
+        if path.is_file():
+            continue
+        file = get_file(session, file_id, workspace_id=workspace_id)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f".{file_id}.part")
+            with part.open("wb") as target:
+                for chunk in _read(blobs, file.sha256):
+                    target.write(chunk)
+            part.rename(path)
+        except OSError as error:
+            raise StoreError(
+                f"the rows cannot be written to {str(path)!r}: {error}", fix="free some disk"
+            ) from error
+
+
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read(blobs: Blobs, sha256: str) -> Generator[bytes]:
+    with blobs.open(blob_key(sha256)) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk

@@ -1,0 +1,79 @@
+"""A served model + an address -> answers, until a signal or the engine ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+
+from strop.gateway.listening import GuestServer
+from strop.serving.app import create_app
+from strop.serving.model import ServedModel
+
+GRACE_S = 30.0
+"""Seconds that answers under way have to end once the process is told to stop."""
+
+_WATCH_S = 0.5
+
+
+async def serve(
+    model: ServedModel,
+    listener: socket.socket,
+    *,
+    api_key: str | None,
+    on_ready: Callable[[int], None],
+    grace_s: float = GRACE_S,
+) -> None:
+    """Answer until SIGINT or SIGTERM; a second signal ends what is under way at once.
+
+    `on_ready` is called with the port, once the address answers.
+
+    Raises:
+        EngineError: the engine has stopped by itself; nothing can be answered any more.
+    """
+    server = GuestServer(create_app(model, api_key=api_key), grace_s=grace_s, on_last_call=model.stop_all)
+
+    def stop() -> None:
+        if server.should_exit:
+            model.stop_all()
+            server.force_exit = True
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    watching = asyncio.create_task(_engine_end(model, stop))
+    try:
+        await _ready(server, serving, listener, on_ready)
+        await serving
+    finally:
+        watching.cancel()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+    failure = model.failure()
+    if failure is not None:
+        raise failure
+
+
+async def _ready(
+    server: GuestServer,
+    serving: asyncio.Task[None],
+    listener: socket.socket,
+    on_ready: Callable[[int], None],
+) -> None:
+    listening = asyncio.create_task(server.listening.wait())
+    await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
+    if listening.done():
+        on_ready(listener.getsockname()[1])
+    listening.cancel()
+
+
+async def _engine_end(model: ServedModel, stop: Callable[[], None]) -> None:
+    """An engine that has failed answers nothing again: better to end, and be started anew, than to refuse."""
+    with contextlib.suppress(asyncio.CancelledError):
+        while model.failure() is None:  # noqa: ASYNC110 - the failure happens in a thread
+            await asyncio.sleep(_WATCH_S)
+        stop()
