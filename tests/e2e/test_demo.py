@@ -1,8 +1,8 @@
 """`strop demo` on the real small model, cut to one step."""
 
 import json
-import re
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path

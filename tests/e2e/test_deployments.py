@@ -18,9 +18,8 @@ import openai
 import pytest
 
 from fakes.model import save_tiny_model
-from strop.store.home import KEY_FILE
 from strop.store.database import open_database
-from strop.store.home import home
+from strop.store.home import KEY_FILE, home
 from strop.store.models import register_model
 
 pytestmark = pytest.mark.slow
