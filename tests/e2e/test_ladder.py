@@ -48,7 +48,7 @@ def run(name: str, *, resume: Path | None = None, **changes):
     resumed = find_resumed(str(resume), None) if resume is not None else None
     result, session = train_here(config, Console(quiet=True), resumed=resumed)
     assert result.status is JobStatus.SUCCEEDED
-    return result, session, summary(session.config, session.job_id, result)
+    return result, session, summary(session.config, session.job_id, result, published_as=session.published_as)
 
 
 def recorded(job_id: str, *names: str) -> dict[str, list[tuple[int, float]]]:
