@@ -52,7 +52,7 @@ class Submission(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
     bundles: dict[str, str] = Field(default_factory=dict)
     layers: dict[str, str] = Field(default_factory=dict)
-    files: list[tuple[str, str, str]] = Field(default_factory=list)
+    files: list[tuple[str, str, str]] = Field(default_factory=list[tuple[str, str, str]])
     wanted: Wanted = Wanted.RUN
     wanted_at: datetime | None = None
     deaths: int = 0
