@@ -18,9 +18,13 @@ from strop.store.metrics import record_metrics
 from strop.store.processes import this_process
 from strop.store.submissions import wanted_of
 
+LIFE_S = 180
+"""No test lasts as long; a trainer outlives its server, and must not outlive a test that was killed."""
+
 
 def main(job_id: str) -> None:
     database = open_database()
+    give_up = time.monotonic() + LIFE_S
 
     def move(status: JobStatus, error: str | None = None) -> None:
         with database.write() as session:
@@ -53,11 +57,12 @@ def main(job_id: str) -> None:
             move(JobStatus.FAILED, "the numbers went wrong")
         case "waits" | "tiny":
             while (asked := wanted()) is Wanted.RUN:
+                assert time.monotonic() < give_up, "nobody wants anything: the test was killed"
                 time.sleep(0.02)
             save(max(steps, default=0) + 1)
             move(JobStatus.SUSPENDED if asked is Wanted.PAUSE else JobStatus.CANCELED)
         case "hangs":
-            time.sleep(600)
+            time.sleep(LIFE_S)
         case "dies":
             print("about to die", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)

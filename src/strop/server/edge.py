@@ -63,7 +63,11 @@ class Edge:
             if error.http_status == 401:
                 response.headers["www-authenticate"] = "Bearer"
             await response(scope, receive, guarded)
-        except Exception:  # noqa: BLE001 - the HTTP edge: the client gets a 500 in JSON, the log the traceback
+        except UnicodeEncodeError:  # JSON can hold half a character; no file, database or process can
+            if not guarded.started:
+                message = "the request holds text that is no Unicode: a surrogate that stands alone"
+                await failure(path, identity, 400, message)(scope, receive, guarded)
+        except Exception:  # noqa: BLE001 - the HTTP edge: a 500 in JSON, and the traceback in the log
             _log.exception("%s %s failed (request_id %s)", scope["method"], path, identity)
             if not guarded.started:
                 message = (

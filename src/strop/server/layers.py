@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 
 from strop.errors import FunctionError, StoreError
 from strop.runtime.layers import build_layer, build_log, layer_code, layer_python, requirement_lines
@@ -29,8 +30,11 @@ class LayerBuilder:
     def __init__(self, database: Database, home: Path) -> None:
         self._database = database
         self._home = home
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="layers")
+        self._queue: SimpleQueue[tuple[str, str] | None] = SimpleQueue()
         self._asked: set[str] = set()
+        # A daemon: the server's end does not wait for pip. What is unfinished is built again by the next one.
+        self._thread = threading.Thread(target=self._work, name="layers", daemon=True)
+        self._thread.start()
 
     def take_up(self) -> None:
         """Go on with what was being built when the server ended."""
@@ -78,8 +82,10 @@ class LayerBuilder:
             await asyncio.sleep(_POLL_S)
 
     def close(self) -> None:
-        """Builds that wait are dropped; the one that runs is left to end by itself."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Builds that wait are dropped; the one that runs is left to itself."""
+        while not self._queue.empty():
+            self._queue.get()
+        self._queue.put(None)
 
     def _read(self, workspace_id: str, code: str) -> Layer:
         with self._database.read() as session:
@@ -88,7 +94,11 @@ class LayerBuilder:
     def _ask(self, code: str, requirements: str) -> None:
         if code not in self._asked:
             self._asked.add(code)
-            self._threads.submit(self._build, code, requirements)
+            self._queue.put((code, requirements))
+
+    def _work(self) -> None:
+        while (asked := self._queue.get()) is not None:
+            self._build(*asked)
 
     def _build(self, code: str, requirements: str) -> None:
         try:

@@ -13,20 +13,23 @@ DOCUMENT = json.loads(
 )
 
 IDS = (
-    "unknown", "..", "%2e%2e", "a" * 3000, "' OR 1=1 --", "\x00", "数据", "a/b", "%00", "-1", "{}", "ft-1;drop",
-    "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), "con", "~", "*",
+    "unknown", "..", "%2e%2e", "a" * 3000, "' OR 1=1 --",
+    "\x00", "数据", "a/b", "%00", "-1", "{}", "ft-1;drop",
+    "\U0001f600", "con", "~", "*",
 )  # fmt: skip
 
 VALUES = (
-    None, True, -1, 0, 1e308, 2**70, "", "x" * 10_000, "\x00", "\ud800", [], [[]], {}, {"a": {"b": []}}, [None],
-    "../../etc/passwd", "NaN",
+    None, True, -1, 0, 1e308, 2**70, "", "x" * 10_000, "\x00", "\ud800", [], [[]], {}, {"a": {"b": []}},
+    [None], "../../etc/passwd", "NaN",
 )  # fmt: skip
 
 QUERIES = (
-    {"page_no": "-1"}, {"page_no": "9" * 40}, {"page_size": "0"}, {"offset": "x"}, {"line": "1e9"}, {"after": "x"},
-    {"after": "9" * 18}, {"limit": "99999"}, {"step": "-5"}, {"status": "x"}, {"min_reward": "nan"},
-    {"names": "\x00"}, {"layer_code": "\x00" * 50}, {"kind": "'"}, {"purpose": "\x00"},
+    {"page_no": "-1"}, {"page_no": "9" * 40}, {"page_size": "0"}, {"offset": "x"}, {"line": "1e9"},
+    {"after": "x"}, {"after": "9" * 18}, {"limit": "99999"}, {"step": "-5"}, {"status": "x"}, {"kind": "'"},
+    {"min_reward": "nan"}, {"names": "\x00"}, {"layer_code": "\x00" * 50}, {"purpose": "\x00"},
 )  # fmt: skip
+
+JSON = {"content-type": "application/json"}
 
 
 def routes():
@@ -71,7 +74,10 @@ def test_no_query_breaks_a_route(server):
                     checked(client.get(server.url + filled, params=query), (path, query))
 
 
-def test_no_body_breaks_a_route(server):
+def test_no_body_breaks_a_route(server, monkeypatch):
+    monkeypatch.setenv(
+        "PIP_NO_INDEX", "1"
+    )  # some of the layers asked for here would be looked for on the network
     with httpx.Client(headers={"authorization": f"Bearer {server.key}"}, timeout=60) as client:
         for method, path, route in routes():
             if method not in ("POST", "PUT"):
@@ -79,8 +85,7 @@ def test_no_body_breaks_a_route(server):
             bodies = [*VALUES, *({field: value} for field in fields_of(route) for value in VALUES)]
             for body in bodies:
                 content = json.dumps(body).encode()
-                headers = {"content-type": "application/json"}
-                reply = client.request(method, server.url + path, content=content, headers=headers)
+                reply = client.request(method, server.url + path, content=content, headers=JSON)
                 checked(reply, (method, path, str(body)[:80]))
 
 
@@ -90,8 +95,7 @@ def test_no_field_of_a_job_breaks_its_creation(server):
         for field in (*good, "validation_datasets", "resource_config", "teacher_model", "tuned_model_name"):
             for value in VALUES:
                 content = json.dumps(good | {field: value}).encode()
-                headers = {"content-type": "application/json"}
-                reply = client.post(f"{server.api}/fine-tunes", content=content, headers=headers)
+                reply = client.post(f"{server.api}/fine-tunes", content=content, headers=JSON)
                 checked(reply, (field, str(value)[:80]))
         for section in ("rollout", "hyper_parameters"):
             for key in (
@@ -106,6 +110,5 @@ def test_no_field_of_a_job_breaks_its_creation(server):
             ):
                 for value in VALUES:
                     content = json.dumps(good | {section: good[section] | {key: value}}).encode()
-                    headers = {"content-type": "application/json"}
-                    reply = client.post(f"{server.api}/fine-tunes", content=content, headers=headers)
+                    reply = client.post(f"{server.api}/fine-tunes", content=content, headers=JSON)
                     checked(reply, (section, key, str(value)[:80]))

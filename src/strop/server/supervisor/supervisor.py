@@ -62,7 +62,7 @@ class Supervisor:
                 await asyncio.to_thread(self.look)
             except StropError as error:
                 _log.error("the supervisor could not look after the jobs: %s", error)
-            except Exception:  # noqa: BLE001 - a process edge: jobs must not stay unattended because of one of them
+            except Exception:  # noqa: BLE001 - a process edge: no job may stay unattended for another
                 _log.exception("the supervisor failed; it goes on")
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
