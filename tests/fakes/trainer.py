@@ -18,7 +18,6 @@ from strop.store.metrics import record_metrics
 from strop.store.processes import this_process
 from strop.store.submissions import wanted_of
 
-
 LIFE_S = 180
 """No test lasts as long; a trainer outlives its server, and must not outlive a test that was killed."""
 
