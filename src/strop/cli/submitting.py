@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ def run_there(server: str, path: Path, settings: list[str], *, as_json: bool) ->
     console = Console(stderr=as_json)
     with open_client(server) as client:
         made = submit_file(client, path, settings, console)
+        # A shell starts what it puts in the background deaf to SIGINT; `strop run` here hears it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             ended = follow(client, made.job_id, console)
         except KeyboardInterrupt:
