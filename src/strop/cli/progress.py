@@ -92,7 +92,7 @@ class LiveProgress:
                 style="bold",
             )
         if _REWARD in values or "lm/loss" in values or "dpo/loss" in values:
-            self._console.print(self._line(step, values), highlight=False)
+            self._console.print(self._line(step, values), highlight=False, soft_wrap=True)
             if self._steps is not None:
                 self._bars.update(self._steps, completed=step)
         self._steps_since(step)

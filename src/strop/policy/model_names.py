@@ -15,7 +15,7 @@ from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
 from strop.store.model_folder import models_folder, published_folder
 
-HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def registered(name: str) -> NamedModel | None:

@@ -183,6 +183,11 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
     except LocalEntryNotFoundError:
         tell(f"fetching {name} from the Hugging Face hub")
+    except HFValidationError as error:
+        raise ModelError(
+            f"no model {name!r}: there is no such folder, and it can be no hub id: {error}",
+            fix=f"check the path, or give {BUNDLED!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+        ) from error
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

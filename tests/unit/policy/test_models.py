@@ -55,10 +55,17 @@ def test_a_name_of_nothing_says_what_names_there_are():
         models.resolve("what?")
 
 
-@pytest.mark.parametrize("name", ["~no-such-user-here/model", "a" * 5000, "nul\0inside"])
+@pytest.mark.parametrize(
+    "name", ["~no-such-user-here/model", "a" * 5000, "nul\0inside", "./nosuch", "~/nosuch", "../x/nosuch"]
+)
 def test_what_can_be_no_path_is_no_model(name: str):
     with pytest.raises(ModelError, match="give a folder, 'smollm2-135m', or an id such as"):
         models.resolve(name)
+
+
+def test_a_path_of_two_parts_that_is_no_folder_is_told_as_such():
+    with pytest.raises(ModelError, match="there is no such folder, and it can be no hub id"):
+        models.resolve("demo--x/step-000012")
 
 
 def test_a_hub_id_without_network_and_cache_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
