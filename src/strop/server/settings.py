@@ -35,7 +35,7 @@ class Settings:
     """`public_url` is where clients reach the server; None takes what each request says.
 
     `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs`
-    trainers work at once, the others queue; each may die `max_deaths` times in a row without a checkpoint. With
+    trainers work at once, others queue; each may die `max_deaths` times in a row without a checkpoint. With
     `supervise` off no trainer is started: another server on the same store does that.
     """
 
