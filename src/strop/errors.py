@@ -18,6 +18,8 @@ class StropError(Exception):
 
     boundary = "strop"
     http_status = 500
+    request_id: str | None = None
+    """Under which the server's log knows the failure, where a server told it."""
 
     def __init__(self, message: str, *, fix: str | None = None) -> None:
         super().__init__(message)
@@ -140,6 +142,13 @@ class ThrottledError(RequestError):
     """Too much at once; the same request may succeed later."""
 
     http_status = 429
+
+
+class UnavailableError(StropError):
+    """The server cannot be reached, takes too long, or failed on a request."""
+
+    boundary = "server"
+    http_status = 503
 
 
 class CheckpointError(StropError):

@@ -18,9 +18,8 @@ import openai
 import pytest
 
 from fakes.model import save_tiny_model
-from strop.server.first_key import FILE
 from strop.store.database import open_database
-from strop.store.home import home
+from strop.store.home import KEY_FILE, home
 from strop.store.models import register_model
 
 pytestmark = pytest.mark.slow
@@ -43,7 +42,7 @@ class Up:
     def __init__(self) -> None:
         self.port = 0
         self.start()
-        self.key = (home() / FILE).read_text().strip()
+        self.key = (home() / KEY_FILE).read_text().strip()
 
     def start(self) -> None:
         self.process = subprocess.Popen(

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fakes.command import Strop
 from fakes.model import save_tiny_model
+from strop.cli.resume import find_resumed
 from strop.cli.run import summary, train_here
 from strop.gateway.answers import TextTokens
 from strop.pipeline.config import load_job
@@ -44,9 +45,10 @@ def _one_thread():
 def run(name: str, *, resume: Path | None = None, **changes):
     """A job of the example, as `strop run` runs it, in this process."""
     config = load_job(LADDER / f"{name}.yaml", {**FAST, **changes})
-    result, session = train_here(config, Console(quiet=True), resume=resume)
+    resumed = find_resumed(str(resume), None) if resume is not None else None
+    result, session = train_here(config, Console(quiet=True), resumed=resumed)
     assert result.status is JobStatus.SUCCEEDED
-    return result, session, summary(session.config, session.job_id, result)
+    return result, session, summary(session.config, session.job_id, result, published_as=session.published_as)
 
 
 def recorded(job_id: str, *names: str) -> dict[str, list[tuple[int, float]]]:

@@ -13,6 +13,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ import uvicorn
 
 from strop.cli.flow import PipelineFlow
 from strop.runtime.listening import listen
+from strop.schema.job import LogLine
 from strop.server.app import create_app
 from strop.server.first_key import ensure_first_key
 from strop.server.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
+from strop.store.logs import record_lines
 from strop.store.processes import is_gone
 from strop.store.submissions import unfinished
 
@@ -59,6 +62,12 @@ class Rank(AbstractGroupRewardProcessor):
         rewards = [Reward(reward_score=float(i)) for i, _ in enumerate(input.agent_outputs)]
         return GroupRewardOutput(reward=GroupReward(rewards=rewards))
 """
+
+ROLLOUT_INPUT = {
+    "func_type": "rollout",
+    "messages": [{"role": "user", "content": "hi"}],
+    "model_resource": {"model_name": "m", "base_url": "http://x", "api_key": "very-secret-key"},
+}
 
 ROWS = [
     {"messages": [{"role": "user", "content": f"{n} + {n}?"}], "rollout_extra": {"ground_truth": str(2 * n)}}
@@ -155,6 +164,14 @@ class Server:
             return job if job["status"] in statuses else None
 
         return eventually(there, within_s=within_s)
+
+    def print_lines(self, job_id: str, count: int) -> None:
+        """As if the job's trainer had printed `line 001` and so on."""
+        now = datetime.now(UTC)
+        with self.database.write() as session:
+            one = LogLine(job_id=job_id, component="trainer", stream="stdout", text="", created_at=now)
+            texts = (f"line {n:03}" for n in range(1, count + 1))
+            record_lines(session, [one.model_copy(update={"text": text}) for text in texts])
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
         return _output(self.http.get(path, params=params))

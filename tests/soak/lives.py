@@ -95,7 +95,10 @@ def _same(root: Path, home: Path, whole: dict, told: dict) -> None:
     assert two.turns == one.turns
     name = f"step-{whole['steps']:06d}"
     left, right = (checkpoint_bits(root / run / "checkpoints" / name) for run in ("straight", "run"))
-    assert left == right
+    differing = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+    assert differing == [], [
+        (key, str(left.get(key))[:2000], str(right.get(key))[:2000]) for key in differing
+    ]
 
 
 def _newest_step(run: Path) -> int:

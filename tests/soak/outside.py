@@ -23,8 +23,9 @@ from strop.store.database import open_database
 from strop.store.trajectories import list_trajectories
 
 ROWS = 40
-PAUSE_S = 1.0
-"""Between two kills, at most: a worker takes about as long to be there again."""
+PAUSE_S = 8.0
+"""Between two kills, at most. A worker that is killed while it starts, three times in a row, is given up for
+half a minute: that is more than bad luck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def _kill(root: Path, kills: int, chance: random.Random) -> Survived:
         "--set",
         "max_attempts=9",
         "--set",
-        f"max_steps={max(4, kills)}",
+        f"max_steps={max(4, 3 * kills)}",
         "--json",
     )
     done = guardians = 0

@@ -13,15 +13,20 @@ import typer
 
 from strop import __version__
 from strop.cli.chat import chat
+from strop.cli.data import app as data
 from strop.cli.demo import demo
-from strop.cli.functions import app as functions
+from strop.cli.deployments import app as deployments
+from strop.cli.files import app as files
+from strop.cli.jobs import app as jobs
+from strop.cli.keys import app as keys
 from strop.cli.models import app as models
+from strop.cli.registered import app as functions
 from strop.cli.run import EXIT_CANCELED, run
 from strop.cli.serve import serve
 from strop.cli.text import t
 from strop.cli.train import train
 from strop.cli.up import up
-from strop.errors import ConfigError, DataError, StropError
+from strop.errors import ConfigError, DataError, RequestError, StropError, ThrottledError
 
 app = typer.Typer(
     name="strop",
@@ -39,8 +44,13 @@ app.command("chat")(chat)
 app.command("serve")(serve)
 app.command("up")(up)
 app.command("train", hidden=True)(train)
+app.add_typer(jobs, name="jobs")
+app.add_typer(files, name="files")
 app.add_typer(functions, name="functions")
 app.add_typer(models, name="models")
+app.add_typer(deployments, name="deployments")
+app.add_typer(keys, name="keys")
+app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,13 +68,18 @@ def _options(
     pass
 
 
+def _is_wrong_input(error: StropError) -> bool:
+    """Refused here or by the server: the same again would be refused again."""
+    return isinstance(error, ConfigError | DataError | RequestError) and not isinstance(error, ThrottledError)
+
+
 def main() -> None:
     """Run the command line; what went wrong is told once, on stderr, with what to do."""
     try:
         app()
     except StropError as error:
         print(f"{t('error', '错误')}: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError | DataError) else 1)
+        sys.exit(2 if _is_wrong_input(error) else 1)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "safetensors", "peft"):
             raise

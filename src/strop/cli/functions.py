@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
 
+from strop.cli.remote import ServerOption, open_client
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.functions import validation_text
@@ -24,14 +27,15 @@ from strop.schema.function import (
     GroupRewardOutput,
     Reward,
     RewardOutput,
+    TaskStatus,
 )
 from strop.schema.reply import FunctionReply
 
 app = typer.Typer(
     no_args_is_help=True,
     help=t(
-        "Try rollout, reward and group-reward functions locally.",
-        "在本机试运行 rollout、reward 与 group reward 函数。",
+        "Rollout, reward and group-reward functions: try them here, register them on a server.",
+        "rollout、reward 与 group reward 函数：在本机试运行，或注册到服务。",
     ),
 )
 
@@ -61,6 +65,9 @@ RootOption = Annotated[
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, help=t("Seconds one call may take.", "单次调用的时限（秒）。"))
 ]
+
+REGISTERED = re.compile(r"(ro|rw|grw)-(ins-)?[0-9a-f]{24}")
+"""Ids of functions and instances of a server; no class path looks like that."""
 
 _START_LIMIT_S = 600.0
 _GRACE_S = 2.0
@@ -103,8 +110,8 @@ def serve(
 @app.command(
     "test",
     help=t(
-        "Run one call in a real worker and print its output. Exit status: 0 ok, 1 failed, 2 wrong usage.",
-        "在真实的 worker 中执行一次调用并打印输出。退出码：0 成功，1 失败，2 用法错误。",
+        "Run one call in a real worker and print its output; of a function or instance id, on the server. Exit status: 0 ok, 1 failed, 2 wrong usage.",
+        "在真实的 worker 中执行一次调用并打印输出；给出函数或实例 id 时在服务上执行。退出码：0 成功，1 失败，2 用法错误。",
     ),
 )
 def try_once(
@@ -121,10 +128,14 @@ def try_once(
     ] = False,
     root: RootOption = Path(),
     timeout: TimeoutOption = 60.0,
+    server: ServerOption = None,
 ) -> None:
     values = _read_input(input_file.read())
     try:
-        reply = asyncio.run(_call_once(_spec(classpath, root, timeout), func_type, values))
+        if REGISTERED.fullmatch(classpath):
+            reply = _call_registered(classpath, func_type, values, server)
+        else:
+            reply = asyncio.run(_call_once(_spec(classpath, root, timeout), func_type, values))
     except FunctionError as error:
         reply = FunctionReply(error=str(error), error_code="not_started")
     if as_json:
@@ -134,6 +145,21 @@ def try_once(
         raise typer.Exit(1)
     if reply.output is not None and not as_json:
         typer.echo("\n".join(_pretty(reply.output, reply.latency_s)))
+
+
+def _call_registered(
+    target: str, wanted: FunctionType | None, values: dict[str, Any], server: str | None
+) -> FunctionReply:
+    with open_client(server) as client:
+        began = time.monotonic()
+        output = client.functions.call(target, values, func_type=wanted)
+    failed = output.error or "failed" if output.status is TaskStatus.FAILED else None
+    return FunctionReply(
+        output=output,
+        error=failed,
+        error_code="failed" if failed else None,
+        latency_s=time.monotonic() - began,
+    )
 
 
 def _spec(classpath: str, root: Path, timeout: float) -> WorkerSpec:

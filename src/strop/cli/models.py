@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, show_list
 from strop.cli.text import t
 
 if TYPE_CHECKING:
     from strop.schema.job import Checkpoint
     from strop.schema.model import NamedModel
+    from strop.schema.shown import ModelInfo
     from strop.store.database import Database
 
 app = typer.Typer(
     no_args_is_help=True, help=t("Models: names, publishing, fetching.", "模型：名称、发布与获取。")
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help=t("Print JSON on stdout.", "在标准输出打印 JSON。"))]
 
 
 @app.command(
@@ -61,7 +61,10 @@ def add(name: str, source: str) -> None:
         "列出所有名称：名称表、已发布模型、smollm2-135m。",
     ),
 )
-def list_(as_json: AsJson = False) -> None:
+def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
+    if server is not None:
+        _list_there(server, as_json=as_json)
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -127,8 +130,17 @@ def publish(
     checkpoint: Annotated[
         str, typer.Option(help=t("last, best, a step or a checkpoint's id.", "last、best、步数或检查点 id。"))
     ] = "last",
+    server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
+    if server is not None:
+        with open_client(server) as client:
+            made = client.jobs.publish(job, name, checkpoint=checkpoint)
+        if as_json:
+            print_json(plain(made))
+        else:
+            typer.echo(made.model_name)
+        return
     from strop.store.checkpoints import list_checkpoints
     from strop.store.jobs import get_job
     from strop.store.published import choose_checkpoint, publish_checkpoint
@@ -193,6 +205,25 @@ def checked_source(source: str) -> str:
             "给出 Hugging Face 格式的目录，或类似 Qwen/Qwen2.5-0.5B-Instruct 的 id",
         ),
     )
+
+
+def _list_there(server: str, *, as_json: bool) -> None:
+    """The models of a server, all pages."""
+    found: list[ModelInfo] = []
+    with open_client(server) as client:
+        while True:
+            page = client.models.list(page_no=len(found) // 100 + 1, page_size=100)
+            found += page
+            if len(page) < 100:
+                break
+    columns = [
+        (t("name", "名称"), lambda model: model.model_name),
+        (t("kind", "类型"), lambda model: model.model_source),
+        (t("base", "基座"), lambda model: model.base_model),
+        (t("job", "任务"), lambda model: (model.lineage or {}).get("job_id", "")),
+        (t("step", "步"), lambda model: (model.lineage or {}).get("step", "")),
+    ]
+    show_list(found, columns, as_json=as_json)
 
 
 def _shown(model: NamedModel) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
@@ -83,6 +85,7 @@ async def open_offline_session(
         folder = claim_folder(
             held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
+        torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
         model, tokenizer = models.load(config.model.name, on_progress=say)
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))

@@ -64,6 +64,12 @@ class LiveProgress:
     ) -> None:
         self._bars.stop()
 
+    def plan(self, total_steps: int) -> None:
+        """Tell of how many steps the run is, once that is known."""
+        self.total_steps = total_steps
+        if self._steps is not None:
+            self._bars.update(self._steps, total=total_steps)
+
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
         self._console.print(text, style="dim", highlight=False, markup=False)
@@ -103,7 +109,8 @@ class LiveProgress:
         sampled, rate = _count(number("perf/sampled_tokens")), _count(number("perf/sampling_tokens_per_s"))
         trained, seconds = number("perf/trained_tokens"), number("timing/s/update_actor")
         trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
-        head = t(f"step {step:>3}/{self.total_steps}", f"第 {step:>3}/{self.total_steps} 步")
+        of = f"/{self.total_steps}" if self.total_steps else ""
+        head = t(f"step {step:>3}{of}", f"第 {step:>3}{of} 步")
         if _REWARD not in values:
             return t(
                 f"{head}   loss {number(_LOSS):.4f}   trained {_count(trained)} tok at {trained_rate}/s   "
@@ -119,7 +126,7 @@ class LiveProgress:
         )
 
     def _time_left(self, step: int) -> str:
-        if self._began is None or step <= self._began[1]:
+        if self._began is None or step <= self._began[1] or not self.total_steps:
             return ""
         since, first = self._began
         left = (time.monotonic() - since) / (step - first) * (self.total_steps - step)

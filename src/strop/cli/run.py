@@ -78,10 +78,33 @@ def run(
         bool,
         typer.Option("--json", help=t("Print the result as JSON on stdout.", "以 JSON 在标准输出打印结果。")),
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help=t(
+                "Train on this server instead of here; its key is STROP_API_KEY.",
+                "改在此服务上训练；密钥取 STROP_API_KEY。",
+            ),
+        ),
+    ] = None,
 ) -> None:
     """"""
     from strop.cli.resume import find_resumed, finished_result
 
+    if server is not None and not dry_run:
+        from strop.cli.submitting import run_there
+
+        refuse_local(out=out, resume=resume)
+        given = [
+            *(settings or []),
+            *(
+                f"{name}={value}"
+                for name, value in (("max_steps", steps), ("seed", seed))
+                if value is not None
+            ),
+        ]
+        raise typer.Exit(run_there(server, job, given, as_json=as_json))
     if not dry_run:
         use_huge_pages()
     config = read_job(job, settings or [], steps=steps, seed=seed)
@@ -113,6 +136,28 @@ run.__doc__ = t(
     "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
     "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
+
+
+def refuse_local(**given: str | Path | None) -> None:
+    """Options that name folders of this machine mean nothing to a server.
+
+    Raises:
+        ConfigError: one was given.
+    """
+    problems = [
+        Problem(
+            place=f"--{name}",
+            message=t("is a folder of this machine, not of the server", "是本机目录，与服务无关"),
+            fix=t(
+                "leave it out; `strop jobs resume` goes on with a job",
+                "请去掉；用 `strop jobs resume` 继续任务",
+            ),
+        )
+        for name, value in given.items()
+        if value is not None
+    ]
+    if problems:
+        raise ConfigError("--server", problems)
 
 
 def read_job(

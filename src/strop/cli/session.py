@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import torch
+
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
@@ -119,6 +121,7 @@ async def open_session(
         folder = claim_folder(
             held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
+        torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
         model, tokenizer = models.load(config.model.name, on_progress=say)
         engine = Engine(
             model,

@@ -68,6 +68,7 @@ train.__doc__ = t("Train a submitted job; the server starts this.", "训练一�
 async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
+    from strop.cli.follow import PLANNED_EVENT
     from strop.cli.run import kind_of_run, listen_to_interrupts, publish
     from strop.pipeline.stop import StopFlag
     from strop.policy.checkpoint import latest_checkpoint
@@ -85,6 +86,10 @@ async def _train(database: Database, submission: Submission) -> None:
     try:
         async with opened(config, out=folder, watchers=[], say=print, submitted=status, **more) as session:
             listen_to_interrupts(stop.set, Console())
+            steps = session.total_steps
+            session.machines.recorder.event(
+                PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps}
+            )
             result = await run_flow(
                 session.config,
                 session.machines,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,6 +66,7 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     from strop.runtime.listening import listen
     from strop.server.app import create_app
     from strop.server.first_key import ensure_first_key
+    from strop.server.server_file import written_down
 
     try:
         listener = listen(settings.port, host=settings.host)
@@ -82,13 +85,18 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     config = uvicorn.Config(
         app, log_config=None, access_log=False, ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=5
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    reached = "127.0.0.1" if host == "0.0.0.0" else host
+    # uvicorn raises the signal again when it is through; Python's default would end all here at once.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with written_down(settings.home, f"http://{reached}:{port}"):
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def _greet(console: Console, url: str, key: FirstKey) -> None:
     where = str(key.path)
     lines = [
         t(f"Strop is up at {url}   (API: {url}/docs)", f"Strop 已启动：{url}   （API：{url}/docs）"),
+        t("  strop's own commands find it by themselves", "  strop 命令会自动找到它"),
         f"  export DASHSCOPE_HTTP_BASE_URL={url}/api/v1",
         f"  export DASHSCOPE_API_KEY=$(cat {where})",
     ]

@@ -111,8 +111,8 @@ def batched_products(q_BGD: Tensor, k_BTD: Tensor, v_BTD: Tensor, mask_B1T: Tens
     The second is cut, because a long sum is cut by the library at places that depend on its length.
     """
     if len(q_BGD) == 1:  # a single product is spread over the threads in another way than one of many
-        pair = (one.expand(2, -1, -1) for one in (q_BGD, k_BTD, v_BTD))
-        return batched_products(*pair, mask_B1T.expand(2, -1, -1), scale)[:1]
+        q2, k2, v2, mask2 = (one.expand(2, -1, -1) for one in (q_BGD, k_BTD, v_BTD, mask_B1T))
+        return batched_products(q2, k2, v2, mask2, scale)[:1]
     scores_BGT = torch.baddbmm(mask_B1T, q_BGD, k_BTD.transpose(1, 2), alpha=scale)
     probs_BGT = torch.softmax(scores_BGT, dim=-1)
     out_BGD = torch.bmm(probs_BGT[:, :, :SUM_LENGTH], v_BTD[:, :SUM_LENGTH])

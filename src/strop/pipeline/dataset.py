@@ -1,7 +1,8 @@
-"""JSON lines -> samples in seeded order: every row checked before any work, every bad row reported at once.
+"""Rows of a file -> samples in seeded order: all checked before any work, every bad row reported at once.
 
-A row is Bailian's `{"messages": [...], "rollout_extra": {...}}`, with `ground_truth`, `tools` and `sample_id`
-as optional columns beside them. The reference answer is the `ground_truth` column, else the key of that name
+A file is JSON lines, plain or packed with gzip, or Parquet. A row is Bailian's `{"messages": [...],
+"rollout_extra": {...}}` or Ark's, with `extra` for `rollout_extra`; `ground_truth`, `tools` and `sample_id`
+are optional columns beside them. The reference answer is the `ground_truth` column, else the key of that name
 in `rollout_extra`; functions get it as `ground_truth`, and `rollout_extra` whole.
 
 Called by `cli` before anything starts; `pipeline.loop` draws batches from it.
@@ -19,6 +20,8 @@ from typing import Any, Generic
 from typing_extensions import TypeVar
 
 from strop.errors import DataError, Problem, StropError
+from strop.pipeline.row_files import count_rows as count_rows
+from strop.pipeline.row_files import numbered_lines as numbered_lines
 from strop.pipeline.rows import read_row
 from strop.schema.sample import Sample
 
@@ -119,12 +122,6 @@ def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLen
     return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
 
 
-def count_rows(path: Path) -> int:
-    """Rows of a file, without reading them: lines that are not blank."""
-    with path.open("rb") as file:
-        return sum(1 for line in file if line.removeprefix(b"\xef\xbb\xbf").strip())
-
-
 def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     """Say so when prompts to be validated on are also trained on: such a curve flatters."""
     trained = {_prompt_key(sample) for sample in training.samples}
@@ -135,37 +132,6 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
         f"{validation.path}: {len(both)} of {len(validation)} prompts are also in {training.path} "
         f"(first: row {both[0]}); validation on them says little",
     )
-
-
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines that are not blank, split at line feeds only: U+2028 may stand inside a JSON string."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if number == 1 and (complaint := _not_json_lines(line)):
-                    raise DataError(
-                        str(path), [Problem(place=f"{path}:1", message=complaint[0], fix=complaint[1])]
-                    )
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise DataError(str(path), [Problem(place=str(path), message=message)]) from error
-
-
-def _not_json_lines(first: bytes) -> tuple[str, str] | None:
-    """Recognise by its first line a file of another kind, which would else fail once for each line."""
-    if first.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "the file is UTF-16", "save it as UTF-8"
-    if first.startswith((b"PAR1", b"PK\x03\x04", b"\x1f\x8b")):
-        return "the file is Parquet or compressed, not text", "write it out as JSON lines"
-    if first.lstrip().startswith(b"["):
-        return (
-            "the file is one JSON array",
-            "write one JSON object a line, without brackets and commas around",
-        )
-    return None
 
 
 def _length_problems(

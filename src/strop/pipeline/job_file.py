@@ -74,7 +74,8 @@ class JobFile:
             section = section[key]
         target = (*path[:-1], name)
         section[name] = section.pop(path[-1])
-        self.places[target] = self.places.pop(path)
+        # A job that came as a request has no place of its own for each key.
+        self.places[target] = self.places.pop(path, self.place(path))
         self.written[target] = str(path[-1])
 
 

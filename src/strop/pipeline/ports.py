@@ -117,8 +117,8 @@ class Critic(Protocol):
 
 
 class CheckpointWriter(Protocol):
-    """Writes and reads checkpoints of the learner it was made with, and of its critic, each whole or not there
-    at all."""
+    """Writes and reads checkpoints of the learner it was made with, and of its critic, each whole or not
+    there at all."""
 
     def write(self, folder: Path, *, step: int, policy_version: int, position: dict[str, Any]) -> Path:
         """Write learner, tokenizer, `position` and manifest; the checkpoint's own `folder` appears at once.

@@ -7,9 +7,13 @@ import json
 from typing import Any, cast
 
 from strop.errors import Problem
+from strop.pipeline.row_tools import tool_call_problems
 from strop.schema.sample import Sample
 
-COLUMNS = ("messages", "rollout_extra", "ground_truth", "tools", "sample_id")
+COLUMNS = ("messages", "rollout_extra", "ground_truth", "tools", "sample_id", "extra")
+EXTRA = ("rollout_extra", "extra")
+"""The same column, as Bailian and as Ark call it."""
+
 ROLES = ("system", "developer", "user", "assistant", "tool")
 ANSWERABLE = ("user", "tool")
 """Roles after which it is the model's turn."""
@@ -44,7 +48,7 @@ def read_row(
     problems += typos
     if problems:
         return None, problems, []
-    extra = cast("Row", record.get("rollout_extra") or {})
+    extra = cast("Row", record.get("rollout_extra") or record.get("extra") or {})
     truth, own_id = record.get("ground_truth"), record.get("sample_id")
     sample = Sample(
         sample_id=f"{file_stem}-{row}" if own_id is None else str(own_id),
@@ -105,7 +109,7 @@ def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[
         message = f"messages: the last one is from {role!r}, so there is {lack}"
         fix = f"end with a message from {' or '.join(last)}"
         problems.append(Problem(place=place, message=message, fix=fix))
-    return problems
+    return problems or tool_call_problems(cast("list[Row]", entries), place)
 
 
 def one_message(entry: object, field: str, place: str) -> list[Problem]:
@@ -165,10 +169,13 @@ def tool_problems(tools: object, place: str) -> list[Problem]:
 
 def _other_problems(record: Row, place: str) -> list[Problem]:
     problems: list[Problem] = []
-    extra = record.get("rollout_extra")
-    if extra is not None and not isinstance(extra, dict):
-        message = f"rollout_extra: expected an object, found {kind_of(extra)}"
-        problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
+    for name in EXTRA:
+        if (extra := record.get(name)) is not None and not isinstance(extra, dict):
+            message = f"{name}: expected an object, found {kind_of(extra)}"
+            problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
+    if all(record.get(name) for name in EXTRA):
+        message = "extra: stands beside rollout_extra, which is the same column"
+        problems.append(Problem(place=place, message=message, fix="keep one of them"))
     sample_id = record.get("sample_id")
     if isinstance(sample_id, bool) or not isinstance(sample_id, (str, int, type(None))):
         problems.append(Problem(place=place, message=f"sample_id: expected text, found {kind_of(sample_id)}"))

@@ -8,9 +8,9 @@ from pathlib import Path
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.server.secret import write_private
 from strop.store.database import Database
+from strop.store.home import KEY_FILE
 from strop.store.keys import create_key, ensure_workspace, list_keys
 
-FILE = "api_key"
 NAME = "first"
 
 
@@ -32,7 +32,7 @@ def ensure_first_key(database: Database, folder: Path) -> FirstKey:
     Raises:
         StoreError: the file cannot be written; no key has been made then.
     """
-    path = folder / FILE
+    path = folder / KEY_FILE
     with database.write() as session:
         if list_keys(session):
             return FirstKey(path=path, made=False)

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
+from strop.schema.submission import ELSEWHERE
 from strop.server.bundles import unpack
 from strop.server.files import blob_key
 from strop.server.job_asked import SUBJECT, DatasetAsked, FunctionAsked, JobAsked
@@ -24,22 +25,6 @@ from strop.server.settings import Limits
 from strop.store.blobs import CHUNK_BYTES, Blobs
 from strop.store.entities import get_entity, get_layer
 from strop.store.files import get_file
-
-ELSEWHERE = frozenset(
-    {
-        "n_gpus_rollout",
-        "nnodes_rollout",
-        "n_gpus_training",
-        "nnodes_training",
-        "inference_tensor_parallel_size",
-        "inference_gpu_memory_utilization",
-        "tensor_model_parallel_size",
-        "pipeline_model_parallel_size",
-        "sequence_parallel_size",
-        "expert_model_parallel_size",
-    }
-)
-"""Hyper-parameters that lay a job out over a cloud's machines; they choose nothing here, an event says so."""
 
 
 @dataclass(slots=True)

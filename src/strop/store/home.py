@@ -8,6 +8,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+SERVER_FILE = "server.json"
+"""Written there by the server that runs: its `url` and its `pid`."""
+
+KEY_FILE = "api_key"
+"""The first key of that server."""
+
 
 def home() -> Path:
     """`STROP_HOME`, else `~/.strop`, as an absolute path. Not created: whoever writes there does."""

@@ -67,7 +67,8 @@ class Agent(AbstractRolloutProcessor):
 
     async def process(self, input):
         key = input.model_resource.api_key.get_secret_value()
-        return RolloutOutput(agent_output={"messages": [{"role": "assistant", "content": self.greeting + key}]})
+        message = {"role": "assistant", "content": self.greeting + key}
+        return RolloutOutput(agent_output={"messages": [message]})
 
 
 class NoProcess(AbstractRewardProcessor):
@@ -77,7 +78,8 @@ class NoProcess(AbstractRewardProcessor):
 USING_OURS = """
 from dashscope.finetune.reinforcement import AbstractRewardProcessor, Reward, RewardInput, RewardOutput
 from dashscope.finetune.reinforcement.component.data.base_data_model import TaskStatus
-from dashscope.finetune.reinforcement.component.observability import observe_processor, observe_tool, trace_client
+from dashscope.finetune.reinforcement.component.observability import observe_processor, observe_tool
+from dashscope.finetune.reinforcement.component.observability import trace_client
 
 
 @observe_tool(name="scorer")

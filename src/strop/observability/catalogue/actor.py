@@ -116,7 +116,7 @@ ACTOR = (
         "actor/distillation/loss",
         "nats/token",
         "Reverse KL from student to teacher, estimated on the student's own tokens: mean of old minus "
-        "teacher logprobs (k1). Falls towards 0 as the student becomes its teacher. On-policy distillation only.",
+        "teacher logprobs (k1). Falls towards 0 as the student becomes its teacher. On-policy distillation.",
         "学生到教师的反向 KL，在学生自己采样的词元上估计：旧对数概率减教师对数概率的平均值（k1）。"
         "学生越接近教师越趋于 0。仅用于在策略蒸馏。",
     ),

@@ -40,7 +40,7 @@ VALIDATION = (
     metric(
         "validation/<source>/loss",
         "",
-        "Offline trainings: the loss on held-out rows, as actor/loss, as one mean over all of them. The lower, "
+        "Offline trainings: the loss on held-out rows, as actor/loss, one mean over all of them. The lower, "
         "the better.",
         "离线训练：留出行上的损失，定义同 actor/loss，对全部行取一次平均；越低越好。",
     ),
@@ -59,7 +59,7 @@ VALIDATION = (
     metric(
         "validation/<source>/preference_margin",
         "nats",
-        "DPO: implicit reward of the preferred answer less that of the rejected one: mean over held-out pairs.",
+        "DPO: implicit reward of the preferred answer less that of the rejected: mean over held-out pairs.",
         "DPO：被选与被拒回答的隐式奖励之差，对留出偏好对取平均。",
     ),
 )

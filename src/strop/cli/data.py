@@ -1,0 +1,202 @@
+"""`strop data check`: everything that is wrong with a file of rows, and how long its prompts are. Sends
+nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from strop.cli.remote import AsJson, print_json
+from strop.cli.text import t
+from strop.errors import DataError, Problem
+
+if TYPE_CHECKING:
+    from strop.pipeline.dataset import Dataset
+
+app = typer.Typer(no_args_is_help=True, help=t("Files of rows on this machine.", "本机的数据文件。"))
+
+_QUANTILES = {"min": 0.0, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+_NO_LIMIT = 2**31
+
+
+@app.command(
+    "check",
+    help=t(
+        "Check every row of FILE and summarise the lengths of its prompts. Exit status: 0 good, 2 bad rows.",
+        "检查 FILE 的每一行并汇总 prompt 长度。退出码：0 正常，2 存在错误行。",
+    ),
+)
+def check(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help=t("JSON lines, also gzip, or Parquet.", "JSON Lines（可 gzip 压缩）或 Parquet。"),
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(help=t("Count tokens as this model does.", "按此模型的分词器计算 token 数。")),
+    ] = None,
+    validation: Annotated[
+        Path | None,
+        typer.Option(
+            help=t(
+                "Check these, too, and whether both have the same prompts.",
+                "同时检查该验证集，以及两者是否有相同的 prompt。",
+            )
+        ),
+    ] = None,
+    max_prompt_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=t("Longer prompts are bad rows; needs --model.", "更长的 prompt 视为错误行；需要 --model。"),
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help=t("Fewer rows than this are an error.", "行数少于此值视为错误。")),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    if max_prompt_length is not None and model is None:
+        raise typer.BadParameter(t("needs --model", "需要 --model"), param_hint="--max-prompt-length")
+    count = _counter(model) if model is not None else None
+    checked, problems = _checked([file, *([validation] if validation else [])], count, max_prompt_length)
+    if batch_size is not None and file in checked and len(checked[file][0]) < batch_size:
+        rows = len(checked[file][0])
+        message = t(
+            f"{rows} rows are fewer than batch_size {batch_size}", f"{rows} 行少于 batch_size {batch_size}"
+        )
+        problems.append(Problem(place=str(file), message=message))
+    notes = _notes(checked, file, validation)
+    if as_json:
+        print_json(_as_json(checked, problems, notes))
+    else:
+        _tell(checked, problems, notes)
+    if problems:
+        raise typer.Exit(2)
+
+
+def _checked(
+    paths: Sequence[Path], count: Callable[[Any, Any], int] | None, limit: int | None
+) -> tuple[dict[Path, tuple[Dataset, list[int]]], list[Problem]]:
+    """Datasets that are in order with the lengths of their prompts, and every problem of the others."""
+    from strop.pipeline.dataset import load_dataset
+
+    checked: dict[Path, tuple[Dataset, list[int]]] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        lengths: list[int] = []
+
+        def length(messages: list[dict[str, Any]], tools: Any, lengths: list[int] = lengths) -> int:
+            lengths.append(count(messages, tools) if count is not None else _characters(messages))
+            return lengths[-1]
+
+        try:
+            dataset = load_dataset(path, max_prompt_length=limit or _NO_LIMIT, prompt_length=length)
+            checked[path] = (dataset, lengths)
+        except DataError as error:
+            problems += error.problems
+    return checked, problems
+
+
+def _counter(model: str) -> Callable[[Any, Any], int]:
+    """Tokens of a prompt, as the model's own tokenizer and template have them; its weights are not loaded."""
+    from strop.errors import ModelError
+    from strop.gateway.render import Renderer
+    from strop.policy.models import resolve
+    from strop.policy.quiet import quiet_transformers
+
+    folder = resolve(model, on_progress=lambda text: print(text, file=sys.stderr))
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            renderer = Renderer(AutoTokenizer.from_pretrained(folder, local_files_only=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
+    return lambda messages, tools: len(renderer.prompt(messages, tools).token_ids)
+
+
+def _characters(messages: list[dict[str, Any]]) -> int:
+    return sum(len(str(message.get("content") or "")) for message in messages)
+
+
+def _notes(checked: dict[Path, tuple[Dataset, list[int]]], file: Path, validation: Path | None) -> list[str]:
+    from strop.pipeline.dataset import overlap_notes
+
+    notes = [note for dataset, _ in checked.values() for note in dataset.notes]
+    if validation is not None and file in checked and validation in checked:
+        notes += overlap_notes(checked[file][0], checked[validation][0])
+    return notes
+
+
+def quantiles(lengths: Sequence[int]) -> dict[str, int]:
+    """Nearest-rank quantiles.
+
+    >>> quantiles([1, 2, 3, 4])
+    {'min': 1, 'p50': 2, 'p90': 4, 'p99': 4, 'max': 4}
+    """
+    ordered = sorted(lengths)
+    last = len(ordered) - 1
+    return {
+        name: ordered[min(last, max(0, -int(-share * len(ordered) // 1) - 1))]
+        for name, share in _QUANTILES.items()
+    }
+
+
+def _as_json(
+    checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem], notes: list[str]
+) -> dict[str, Any]:
+    files = [
+        {
+            "file": str(path),
+            "rows": len(dataset),
+            "with_ground_truth": sum(sample.ground_truth is not None for sample in dataset.samples),
+            "with_tools": sum(bool(sample.tools) for sample in dataset.samples),
+            "lengths": quantiles(lengths) | {"total": sum(lengths)},
+        }
+        for path, (dataset, lengths) in checked.items()
+    ]
+    told = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
+    return {"files": files, "problems": told, "notes": notes}
+
+
+def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem], notes: list[str]) -> None:
+    console = Console()
+    if checked:
+        names = (
+            t("file", "文件"),
+            t("rows", "行数"),
+            t("ground truth", "参考答案"),
+            t("tools", "工具"),
+            *_QUANTILES,
+        )
+        table = Table(*names, box=None, pad_edge=False, header_style="bold")
+        for told in _as_json(checked, [], [])["files"]:
+            lengths = [str(told["lengths"][name]) for name in _QUANTILES]
+            table.add_row(
+                told["file"],
+                str(told["rows"]),
+                str(told["with_ground_truth"]),
+                str(told["with_tools"]),
+                *lengths,
+            )
+        console.print(table)
+    for note in notes:
+        console.print(
+            f"{t('note', '提示')}  {note}", style="yellow", highlight=False, markup=False, soft_wrap=True
+        )
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        print(t(f"{len(problems)} problems", f"{len(problems)} 个问题"), file=sys.stderr)

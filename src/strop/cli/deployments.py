@@ -1,0 +1,137 @@
+"""`strop deployments`: models that a server serves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from strop.cli.remote import (
+    AsJson,
+    PageOption,
+    ServerOption,
+    SizeOption,
+    open_client,
+    plain,
+    print_json,
+    show_list,
+    show_one,
+)
+from strop.cli.text import t
+
+app = typer.Typer(no_args_is_help=True, help=t("Models that a server serves.", "服务上已部署的模型。"))
+
+Deployed = Annotated[
+    str,
+    typer.Argument(
+        metavar="DEPLOYMENT", help=t("Its name, `deployed_model`.", "部署名，即 deployed_model。")
+    ),
+]
+
+
+@app.command(
+    "create",
+    help=t(
+        "Serve MODEL and wait until it answers. Prints the name that clients ask for.",
+        "部署 MODEL 并等待其可用。打印客户端使用的模型名。",
+    ),
+)
+def create(
+    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas.", "副本数。"))] = 1,
+    suffix: Annotated[str | None, typer.Option("--suffix", help=t("End of its name.", "名称后缀。"))] = None,
+    rpm: Annotated[
+        int | None, typer.Option("--rpm", min=1, help=t("Calls a minute.", "每分钟调用数。"))
+    ] = None,
+    tpm: Annotated[
+        int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute.", "每分钟 token 数。"))
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help=t("Wait until it answers.", "等待其可用。"))
+    ] = True,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    console = Console(stderr=True)
+    with open_client(server) as client:
+        made = client.deployments.create(
+            model, capacity=capacity, suffix=suffix, rpm_limit=rpm, tpm_limit=tpm
+        )
+        if wait:
+            text = t(f"{made.deployed_model} is starting", f"{made.deployed_model} 正在启动")
+            with console.status(text):
+                made = client.deployments.wait(made.deployed_model)
+        url = client.url
+    if as_json:
+        print_json(plain(made))
+        return
+    print(made.deployed_model)
+    console.print(f"{url}/v1/chat/completions", style="dim", highlight=False, markup=False)
+
+
+@app.command("list", help=t("List deployments, newest first.", "列出部署，最新的在前。"))
+def list_(
+    page: PageOption = 1, size: SizeOption = 10, server: ServerOption = None, as_json: AsJson = False
+) -> None:
+    with open_client(server) as client:
+        listed = client.deployments.list(page_no=page, page_size=size)
+    columns = [
+        (t("deployment", "部署"), lambda one: one.deployed_model),
+        (t("status", "状态"), lambda one: one.status),
+        (t("model", "模型"), lambda one: one.model_name),
+        (t("ready", "可用"), lambda one: f"{one.ready_capacity}/{one.capacity}"),
+        (t("created", "创建时间"), lambda one: one.gmt_create),
+    ]
+    show_list(listed, columns, as_json=as_json, total=listed.total)
+
+
+@app.command(
+    "get", help=t("Show one deployment. Exit status 1 if it FAILED.", "显示一个部署。FAILED 时退出码为 1。")
+)
+def get(deployment: Deployed, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        found = client.deployments.get(deployment)
+    show_one(found, as_json=as_json)
+    if found.status == "FAILED":
+        raise typer.Exit(1)
+
+
+@app.command("scale", help=t("Have another number of replicas.", "改变副本数。"))
+def scale(
+    deployment: Deployed,
+    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas.", "副本数。"))],
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with open_client(server) as client:
+        show_one(client.deployments.scale(deployment, capacity), as_json=as_json)
+
+
+@app.command(
+    "limit",
+    help=t(
+        "Set calls and tokens a minute; what is not given is without a limit.",
+        "设置每分钟调用数与 token 数；未给出的不设限。",
+    ),
+)
+def limit(
+    deployment: Deployed,
+    rpm: Annotated[
+        int | None, typer.Option("--rpm", min=1, help=t("Calls a minute.", "每分钟调用数。"))
+    ] = None,
+    tpm: Annotated[
+        int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute.", "每分钟 token 数。"))
+    ] = None,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with open_client(server) as client:
+        show_one(client.deployments.limit(deployment, rpm_limit=rpm, tpm_limit=tpm), as_json=as_json)
+
+
+@app.command("delete", help=t("End a deployment.", "删除部署。"))
+def delete(deployment: Deployed, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.deployments.delete(deployment)
+    print(t(f"deleted {deployment}", f"已删除 {deployment}"))

@@ -1,0 +1,88 @@
+"""A job's stream -> the live display of `strop run`, until the job has ended."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from strop.cli.text import t
+from strop.pipeline.validation import MEAN_AT_1
+from strop.schema.job import JobStatus
+from strop.schema.shown import EventInfo, JobInfo, StepMetrics
+
+if TYPE_CHECKING:
+    from strop.cli.progress import LiveProgress
+    from strop.client import Client
+
+PLANNED_EVENT = "planned"
+"""The trainer's event that says of how many steps it makes the job."""
+
+EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
+"""By how a job ended; as `strop run` ends."""
+
+_QUIET = frozenset({PLANNED_EVENT, "inputs", "cancel_asked"})
+
+
+class Following:
+    """Tells each thing once: metrics of a step come again, grown."""
+
+    def __init__(self, live: LiveProgress, console: Console) -> None:
+        self._live = live
+        self._console = console
+        self._told: dict[int, set[str]] = {}
+        self.job: JobInfo | None = None
+
+    def take(self, item: JobInfo | EventInfo | StepMetrics) -> None:
+        match item:
+            case StepMetrics():
+                told = self._told.setdefault(item.step, set())
+                news = {name: value for name, value in item.metrics.items() if name not in told}
+                told.update(news)
+                # A step and its validation may come at once; the step is told first.
+                held_out = {name: news.pop(name) for name in (MEAN_AT_1,) if name in news}
+                for values in (news, held_out):
+                    if values:
+                        self._live.metrics(item.step, values)
+            case EventInfo():
+                total = item.data.get("total_steps")
+                if item.kind == PLANNED_EVENT and isinstance(total, int):
+                    self._live.plan(total)
+                if item.kind not in _QUIET:
+                    self._live.event(item.kind, item.message)
+            case JobInfo():
+                if self.job is None or self.job.status is not item.status:
+                    self._console.print(f"{item.job_id}   {item.status.value}", style="dim", highlight=False)
+                self.job = item
+
+
+def follow(client: Client, job_id: str, console: Console) -> JobInfo:
+    """Show a job until it has ended. Returns it as it is then.
+
+    Raises:
+        StropError: there is no such job, or the server is gone for good.
+        KeyboardInterrupt: whoever watches has seen enough; the job goes on.
+    """
+    from strop.cli.progress import LiveProgress
+
+    live = LiveProgress(console)
+    following = Following(live, console)
+    with live, closing(client.jobs.stream(job_id)) as items:
+        for item in items:
+            following.take(item)
+    return client.jobs.get(job_id)
+
+
+def tell_end(client: Client, job: JobInfo, console: Console) -> None:
+    """How it ended and what to do next."""
+    if job.status is JobStatus.SUCCEEDED:
+        console.print(f"strop deployments create {job.finetuned_output}", highlight=False, markup=False)
+    elif job.status is JobStatus.FAILED:
+        console.print(job.message or t("no reason was given", "没有给出原因"), style="red", markup=False)
+        console.print(f"strop jobs logs {job.job_id}", highlight=False, markup=False)
+    elif job.status is JobStatus.CANCELED:
+        saved = client.jobs.checkpoints(job.job_id)
+        if saved:
+            where = t(f"checkpoint of step {saved[-1].step}", f"第 {saved[-1].step} 步的检查点")
+            console.print(f"{where}: strop models publish {job.job_id} NAME", highlight=False, markup=False)

@@ -1,0 +1,335 @@
+"""`strop jobs`: submit, list, look at, wait for, stop, let go on and delete the jobs of a server."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from strop.cli.remote import (
+    AsJson,
+    JobArgument,
+    PageOption,
+    ServerOption,
+    SizeOption,
+    cell,
+    open_client,
+    plain,
+    print_json,
+    show_list,
+    show_one,
+)
+from strop.cli.text import t
+from strop.schema.function import TaskStatus
+from strop.schema.job import JobStatus
+
+if TYPE_CHECKING:
+    from strop.client import Client
+    from strop.schema.shown import JobInfo, TrajectoryInfo
+
+app = typer.Typer(no_args_is_help=True, help=t("Training jobs of a server.", "服务上的训练任务。"))
+
+_FOLLOW_S = 1.0
+
+
+@app.command(
+    "submit",
+    help=t(
+        "Check a job file, send its functions and rows, and submit it. Prints the job's id.",
+        "检查任务文件，上传其函数与数据并提交。打印任务 id。",
+    ),
+)
+def submit(
+    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file.", "任务的 YAML 文件。"))],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help=t("Override a key of the file. Repeatable.", "覆盖文件中的键；可多次使用。"),
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help=t("Follow it to its end.", "跟踪到结束。"))] = False,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.submitting import submit_file
+
+    console = Console(stderr=True)
+    with open_client(server) as client:
+        made = submit_file(client, job, settings or [], console)
+        if wait:
+            made = _followed(client, made.job_id, console)
+    if as_json:
+        print_json(plain(made))
+    elif not wait:
+        print(made.job_id)
+    if wait:
+        raise typer.Exit(EXIT_STATUS[made.status])
+
+
+@app.command("list", help=t("List jobs, newest first.", "列出任务，最新的在前。"))
+def list_(
+    status: Annotated[JobStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
+    page: PageOption = 1,
+    size: SizeOption = 10,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with open_client(server) as client:
+        listed = client.jobs.list(page_no=page, page_size=size, status=status)
+    columns = [
+        (t("job", "任务"), lambda job: job.job_id),
+        (t("name", "名称"), lambda job: job.job_name),
+        (t("status", "状态"), lambda job: job.status.value),
+        (t("model", "模型"), lambda job: job.model),
+        (t("created", "创建时间"), lambda job: job.create_time),
+        (t("by", "创建者"), lambda job: job.creator),
+    ]
+    show_list(listed, columns, as_json=as_json, total=listed.total)
+
+
+@app.command(
+    "get",
+    help=t("Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"),
+)
+def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        found = client.jobs.get(job)
+    show_one(found, as_json=as_json)
+    if found.status is JobStatus.FAILED:
+        raise typer.Exit(1)
+
+
+@app.command(
+    "wait",
+    help=t(
+        "Follow a job to its end. Exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED or Ctrl-C (the job goes on).",
+        "跟踪任务直到结束。退出码：0 SUCCEEDED，1 FAILED，130 CANCELED 或 Ctrl-C（任务继续运行）。",
+    ),
+)
+def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    from strop.cli.follow import EXIT_STATUS
+
+    with open_client(server) as client:
+        ended = _followed(client, job, Console(stderr=as_json))
+    if as_json:
+        print_json(plain(ended))
+    raise typer.Exit(EXIT_STATUS[ended.status])
+
+
+def _followed(client: Client, job_id: str, console: Console) -> JobInfo:
+    from strop.cli.follow import follow, tell_end
+
+    try:
+        ended = follow(client, job_id, console)
+    except KeyboardInterrupt:
+        console.print(t(f"{job_id} goes on", f"{job_id} 继续运行"), style="yellow", highlight=False)
+        raise
+    tell_end(client, ended, console)
+    return ended
+
+
+@app.command("logs", help=t("Print what a job's processes wrote.", "打印任务进程的输出。"))
+def logs(
+    job: JobArgument,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, help=t("The last so many.", "最后多少行。"))
+    ] = 100,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help=t("Go on until the job has ended.", "持续输出直到任务结束。")),
+    ] = False,
+    server: ServerOption = None,
+) -> None:
+    with open_client(server) as client:
+        found, total = client.jobs.tail(job, lines=lines)
+        _write(found)
+        while follow:
+            ended = client.jobs.get(job).status.final
+            news = client.jobs.logs(job, offset=total + 1, lines=100_000)
+            _write(news)
+            total += len(news)
+            if ended:
+                return
+            time.sleep(_FOLLOW_S)
+
+
+@app.command(
+    "metrics",
+    help=t(
+        "Print metrics: the curves of the NAMEs, else the last value of each.",
+        "打印指标：给出 NAME 时打印其曲线，否则打印各指标的最新值。",
+    ),
+)
+def metrics(
+    job: JobArgument,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean")),
+    ] = None,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with open_client(server) as client:
+        curves = client.jobs.metrics(job, names or None)
+    unknown = sorted(set(names or []) - set(curves))
+    if as_json:
+        print_json({name: [[point.step, point.value] for point in points] for name, points in curves.items()})
+    elif names:
+        steps = sorted({point.step for points in curves.values() for point in points})
+        values = {name: {point.step: point.value for point in points} for name, points in curves.items()}
+        table = Table(t("step", "步"), *curves, box=None, pad_edge=False)
+        for step in steps:
+            table.add_row(str(step), *(cell(curve.get(step)) for curve in values.values()))
+        Console().print(table)
+    else:
+        table = Table(t("metric", "指标"), t("step", "步"), t("value", "值"), box=None, pad_edge=False)
+        for name, points in sorted(curves.items()):
+            table.add_row(name, str(points[-1].step), cell(points[-1].value))
+        Console().print(table)
+    if unknown:
+        what = t("nothing was recorded as", "没有记录")
+        print(f"{what} {', '.join(unknown)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(
+    "trajectories",
+    help=t("List rollouts, or show one with its turns.", "列出 rollout，或显示其中一个及其各轮对话。"),
+)
+def trajectories(
+    job: JobArgument,
+    rollout: Annotated[
+        str | None, typer.Argument(metavar="[ROLLOUT]", help=t("Show this one.", "只显示这一个。"))
+    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help=t("Of this step.", "只看这一步。"))] = None,
+    split: Annotated[str | None, typer.Option(help="train, validation")] = None,
+    status: Annotated[TaskStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
+    limit: Annotated[int, typer.Option(min=1, help=t("At most so many.", "最多多少个。"))] = 20,
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with open_client(server) as client:
+        if rollout is not None:
+            one = client.jobs.trajectory(job, rollout, step=step)
+            if as_json:
+                print_json(plain(one))
+            else:
+                _show_trajectory(one)
+            return
+        found = client.jobs.trajectories(job, step=step, split=split, status=status, limit=limit)
+    columns = [
+        ("rollout", lambda one: one.rollout_id),
+        (t("step", "步"), lambda one: one.step),
+        (t("split", "划分"), lambda one: one.split),
+        (t("sample", "样本"), lambda one: one.sample_id),
+        (t("status", "状态"), lambda one: one.status),
+        (t("reward", "奖励"), lambda one: one.reward),
+        (t("turns", "轮数"), lambda one: one.num_turns),
+        (t("tokens", "token 数"), lambda one: one.num_sampled_tokens),
+        (t("error", "错误"), lambda one: (one.error or "")[:60]),
+    ]
+    show_list(found, columns, as_json=as_json)
+
+
+def _show_trajectory(one: TrajectoryInfo) -> None:
+    console = Console()
+    head = f"{one.rollout_id}   {one.status}   {t('reward', '奖励')} {cell(one.reward)}   {one.num_turns} / {one.num_sampled_tokens} tok"
+    console.print(head, highlight=False, markup=False)
+    for message in one.messages:
+        console.print(
+            f"  {message.get('role', '?'):<10} {message.get('content')}", highlight=False, markup=False
+        )
+        for call in message.get("tool_calls") or []:
+            console.print(f"  {'':<10} {call}", highlight=False, markup=False)
+    for name, value in {**one.reward_parts, "ground_truth": one.ground_truth}.items():
+        console.print(f"  {name:<20} {value}", highlight=False, markup=False)
+    if one.error:
+        console.print(one.error, style="red", markup=False)
+
+
+@app.command("checkpoints", help=t("List the checkpoints of a job.", "列出任务的检查点。"))
+def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        found = client.jobs.checkpoints(job)
+    columns = [
+        (t("checkpoint", "检查点"), lambda one: one.checkpoint_id),
+        (t("step", "步"), lambda one: one.step),
+        (t("validation", "验证"), lambda one: one.validation),
+        (t("best", "最佳"), lambda one: one.best),
+        (t("published", "已发布"), lambda one: one.published),
+    ]
+    show_list(found, columns, as_json=as_json)
+
+
+@app.command("events", help=t("Print what a person should know of a job.", "打印任务的事件。"))
+def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        found = client.jobs.events(job)
+    columns = [
+        (t("time", "时间"), lambda one: one.time),
+        (t("kind", "类型"), lambda one: one.kind),
+        (t("message", "内容"), lambda one: one.message),
+    ]
+    show_list(found, columns, as_json=as_json)
+
+
+@app.command(
+    "cancel",
+    help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"),
+)
+def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        _changed(client.jobs.cancel(job), as_json)
+
+
+@app.command(
+    "pause",
+    help=t(
+        "Let a job rest; a running one saves a checkpoint first.", "暂停任务；运行中的任务会先保存检查点。"
+    ),
+)
+def pause(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        _changed(client.jobs.pause(job), as_json)
+
+
+@app.command(
+    "resume", help=t("Let a paused job go on from its newest checkpoint.", "让暂停的任务从最新检查点继续。")
+)
+def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        _changed(client.jobs.resume(job), as_json)
+
+
+@app.command(
+    "delete",
+    help=t(
+        "Delete an ended job with its checkpoints; published models stay.",
+        "删除已结束的任务及其检查点；已发布模型保留。",
+    ),
+)
+def delete(job: JobArgument, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.jobs.delete(job)
+    print(t(f"deleted {job}", f"已删除 {job}"))
+
+
+def _changed(job: JobInfo, as_json: bool) -> None:
+    if as_json:
+        print_json(plain(job))
+    else:
+        print(f"{job.job_id}   {job.status.value}")
+
+
+def _write(lines: list[str]) -> None:
+    for line in lines:
+        print(line)
+    sys.stdout.flush()

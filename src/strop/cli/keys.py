@@ -1,0 +1,93 @@
+"""`strop keys`: who may call the server of this home. Works on its database; a key's text is shown once."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strop.cli.remote import AsJson, plain, print_json, show_list
+from strop.cli.text import t
+
+if TYPE_CHECKING:
+    from strop.store.database import Database
+
+app = typer.Typer(
+    no_args_is_help=True, help=t("API keys of the server of this home.", "本机服务的 API 密钥。")
+)
+
+WorkspaceOption = Annotated[
+    str,
+    typer.Option(
+        "--workspace",
+        "-w",
+        help=t(
+            "Its workspace; made if it is new. Workspaces do not see each other.",
+            "所属工作空间；不存在则新建。工作空间之间互不可见。",
+        ),
+    ),
+]
+
+
+@app.command(
+    "create",
+    help=t(
+        "Make a key called NAME and print it. It cannot be shown again.",
+        "新建名为 NAME 的密钥并打印。之后无法再次显示。",
+    ),
+)
+def create(name: str, workspace: WorkspaceOption = "default", as_json: AsJson = False) -> None:
+    from strop.errors import ConfigError, Problem
+    from strop.store.keys import create_key, ensure_workspace
+
+    for place, text in (("NAME", name), ("--workspace", workspace)):
+        if not text.strip() or not text.isprintable() or len(text) > 100:
+            raise ConfigError(
+                "keys",
+                [Problem(place=place, message=f"{text[:100]!r} is no name", fix="1 to 100 characters")],
+            )
+    with _database() as database, database.write() as session:
+        key, text = create_key(session, ensure_workspace(session, workspace).workspace_id, name)
+    if as_json:
+        print_json(plain(key) | {"key": text})
+    else:
+        print(text)
+
+
+@app.command(
+    "list", help=t("List keys, revoked ones too; never their text.", "列出密钥（含已吊销的），不显示其内容。")
+)
+def list_(as_json: AsJson = False) -> None:
+    from strop.store.keys import list_keys, list_workspaces
+
+    with _database() as database, database.read() as session:
+        keys = list_keys(session)
+        names = {one.workspace_id: one.name for one in list_workspaces(session)}
+    columns = [
+        (t("key", "密钥"), lambda one: one.key_id),
+        (t("name", "名称"), lambda one: one.name),
+        (t("workspace", "工作空间"), lambda one: names.get(one.workspace_id, one.workspace_id)),
+        (t("created", "创建时间"), lambda one: one.created_at),
+        (t("revoked", "吊销时间"), lambda one: one.revoked_at),
+    ]
+    show_list(keys, columns, as_json=as_json)
+
+
+@app.command("revoke", help=t("End a key for good.", "永久吊销密钥。"))
+def revoke(
+    key_id: Annotated[
+        str, typer.Argument(metavar="KEY_ID", help=t("See: strop keys list", "见 strop keys list"))
+    ],
+) -> None:
+    from strop.store.keys import revoke_key
+
+    with _database() as database, database.write() as session:
+        key = revoke_key(session, key_id)
+    print(t(f"revoked {key.key_id} ({key.name})", f"已吊销 {key.key_id}（{key.name}）"))
+
+
+def _database() -> closing[Database]:
+    from strop.store.database import open_database
+
+    return closing(open_database())

@@ -1,0 +1,78 @@
+"""A job file -> a job of a server, with words on the way. For `strop jobs submit` and `strop run --server`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from strop.cli.text import t
+from strop.schema.job import JobStatus
+
+if TYPE_CHECKING:
+    from strop.client import Client
+    from strop.schema.shown import JobInfo
+
+
+def submit_file(client: Client, path: Path, settings: list[str], console: Console) -> JobInfo:
+    """Check everything here, then send.
+
+    Raises:
+        ConfigError, DataError: what is wrong, before anything was sent. RequestError: the server refused.
+    """
+    from strop.cli.run import overrides
+    from strop.client import submission
+    from strop.client.tuning import read_tuning
+
+    def say(text: str) -> None:
+        console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+
+    given, _ = overrides(settings, {})
+    tuning, workspace = read_tuning(path, {}, settings=given)
+    return client.run(submission.run(tuning, workspace, say))
+
+
+def run_there(server: str, path: Path, settings: list[str], *, as_json: bool) -> int:
+    """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job, with a checkpoint.
+
+    Returns:
+        The exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED.
+    """
+    from strop.cli.follow import EXIT_STATUS, follow, tell_end
+    from strop.cli.remote import open_client, print_json
+
+    console = Console(stderr=as_json)
+    with open_client(server) as client:
+        made = submit_file(client, path, settings, console)
+        try:
+            ended = follow(client, made.job_id, console)
+        except KeyboardInterrupt:
+            console.print(t("canceling, with a checkpoint", "正在取消，并保存检查点"), style="yellow")
+            client.jobs.cancel(made.job_id)
+            ended = client.jobs.wait(made.job_id)
+        if as_json:
+            print_json(_summary(client, ended))
+        else:
+            tell_end(client, ended, console)
+    return EXIT_STATUS[ended.status]
+
+
+def _summary(client: Client, job: JobInfo) -> dict[str, object]:
+    """What a script wants to know, with the names of `strop run` where they mean the same."""
+    from strop.pipeline.validation import MEAN_AT_1
+
+    curves = client.jobs.metrics(job.job_id)
+    saved = client.jobs.checkpoints(job.job_id)
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "model": job.model,
+        "algorithm": job.hyper_parameters.get("algorithm"),
+        "seed": job.hyper_parameters.get("seed"),
+        "steps": max((point.step for points in curves.values() for point in points), default=0),
+        "validation": [{"step": point.step, "mean_at_1": point.value} for point in curves.get(MEAN_AT_1, [])],
+        "checkpoint": saved[-1].checkpoint_id if saved else None,
+        "published_as": job.finetuned_output if job.status is JobStatus.SUCCEEDED else None,
+        "error": job.message,
+    }

@@ -1,0 +1,264 @@
+"""What clients see of jobs, files, functions, models and deployments: the JSON of the API, typed.
+
+The server writes these fields, `strop.client` reads them. Names are DashScope's where it has one. Unknown
+fields are left out, so that a client also understands a newer server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from strop.schema.function import FunctionType
+from strop.schema.job import JobStatus
+
+
+def _utc(value: object) -> object:
+    """Times on the wire are UTC and mostly do not say so."""
+    if not isinstance(value, str):
+        return value
+    when = datetime.fromisoformat(value)
+    return when.replace(tzinfo=UTC) if when.tzinfo is None else when
+
+
+Moment = Annotated[datetime, BeforeValidator(_utc)]
+
+
+class _Shown(BaseModel):
+    model_config = ConfigDict(frozen=True, protected_namespaces=(), extra="ignore")
+
+
+class JobInfo(_Shown):
+    """A job. `message` says why a FAILED one failed; `finetuned_output` is the model's name once it
+    SUCCEEDED.
+    """
+
+    job_id: str
+    job_name: str
+    status: JobStatus
+    model: str
+    base_model: str = ""
+    finetuned_output: str = ""
+    training_type: str = "reinforcement"
+    hyper_parameters: dict[str, Any] = Field(default_factory=dict)
+    training_file_ids: list[str] = Field(default_factory=list)
+    validation_file_ids: list[str] = Field(default_factory=list)
+    create_time: Moment
+    start_time: Moment | None = None
+    end_time: Moment | None = None
+    creator: str = ""
+    modifier: str = ""
+    user_identity: str = ""
+    workspace_id: str = ""
+    group: str = ""
+    code: str | None = None
+    message: str | None = None
+
+    @property
+    def output(self) -> JobInfo:
+        """Itself: scripts written for DashScope read `result.output.job_id`."""
+        return self
+
+    @property
+    def status_code(self) -> int:
+        """200, for the same scripts; a refusal is an exception here."""
+        return 200
+
+
+class EventInfo(_Shown):
+    """Something a person should know of a job."""
+
+    kind: str
+    message: str
+    step: int | None = None
+    data: dict[str, Any] = Field(default_factory=dict)
+    time: Moment
+
+
+class StepMetrics(_Shown):
+    """What is known of a step by now; more may come for the same step."""
+
+    step: int
+    metrics: dict[str, float]
+
+
+class Point(_Shown):
+    """One value of a curve; None where it was measured and is no number."""
+
+    step: int
+    value: float | None = None
+
+
+class CheckpointInfo(_Shown):
+    """`validation` is mean@1 at that step, where measured; `best` the highest of them."""
+
+    checkpoint_id: str
+    job_id: str
+    step: int
+    status: str
+    published: bool
+    model_name: str
+    validation: float | None = None
+    best: bool = False
+    policy_version: int
+    create_time: Moment
+
+
+class TurnInfo(_Shown):
+    """One chat call of a rollout; token ids and logprobs stay with the server."""
+
+    index: int
+    messages: list[dict[str, Any]]
+    response: dict[str, Any]
+    finish_reason: str
+    temperature: float
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    latency_s: float
+
+
+class TrajectoryInfo(_Shown):
+    """One rollout. `turns` are there where one trajectory was asked for."""
+
+    rollout_id: str
+    attempt_id: str
+    group_id: str
+    sample_id: str
+    step: int
+    split: str
+    attempts: int
+    status: str
+    reward: float | None = None
+    reward_parts: dict[str, float] = Field(default_factory=dict)
+    reward_metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
+    rollout_metrics: dict[str, float] = Field(default_factory=dict)
+    rollout_extra: dict[str, Any] = Field(default_factory=dict)
+    ground_truth: Any = None
+    messages: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    num_turns: int
+    num_sampled_tokens: int
+    rollout_s: float = 0.0
+    reward_s: float = 0.0
+    error: str | None = None
+    error_code: str | None = None
+    turns: list[TurnInfo] = Field(default_factory=list["TurnInfo"])
+
+
+class FileInfo(_Shown):
+    """An uploaded file. `size` in bytes."""
+
+    file_id: str
+    id: str = ""
+    name: str
+    description: str = ""
+    purpose: str = "fine-tune"
+    size: int
+    md5: str
+    sha256: str
+    gmt_create: Moment
+
+
+class InstanceInfo(_Shown):
+    """A running function. `status` is DashScope's number (2: it serves), `state` the word for it.
+
+    Address and token are there where one instance was asked for; the token is secret.
+    """
+
+    instance_id: str
+    entity_id: str
+    status: int
+    state: str
+    error: str | None = None
+    runtime: dict[str, Any] = Field(default_factory=dict)
+    create_time: Moment
+    trigger_url: str | None = None
+    trigger_token: str | None = Field(default=None, repr=False)
+    not_honoured: list[str] = Field(default_factory=list)
+
+
+class FunctionInfo(_Shown):
+    """A registered function: class `func` in file `name` of a bundle."""
+
+    entity_id: str
+    type: FunctionType
+    name: str
+    func: str
+    classpath: str
+    bundle_sha256: str
+    create_time: Moment
+    instances: list[InstanceInfo] = Field(default_factory=list["InstanceInfo"])
+
+
+class ModelInfo(_Shown):
+    """A name that jobs and deployments may use; `lineage` where training published it."""
+
+    model_name: str
+    model_source: str
+    base_model: str
+    gmt_create: Moment
+    lineage: dict[str, Any] | None = None
+
+
+class DeploymentInfo(_Shown):
+    """A model being served. `capacity` replicas are wanted, `ready_capacity` answer."""
+
+    deployed_model: str
+    status: str
+    model_name: str
+    base_model: str
+    base_capacity: int = 1
+    capacity: int
+    ready_capacity: int
+    plan: str = ""
+    rpm_limit: int | None = None
+    tpm_limit: int | None = None
+    error_message: str | None = None
+    message: str | None = None
+    workspace_id: str = ""
+    charge_type: str = ""
+    creator: str = ""
+    modifier: str = ""
+    gmt_create: Moment
+    gmt_modified: Moment
+
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[Item]):
+    """One page of a list that has `total` items."""
+
+    items: tuple[Item, ...]
+    total: int
+    page_no: int
+    page_size: int
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+StreamItem = JobInfo | EventInfo | StepMetrics
+"""What a job's stream says: a new status, an event, metrics of a step."""
+
+
+def stream_item(value: dict[str, Any]) -> StreamItem | None:
+    """None for a kind that a newer server has and this client does not know."""
+    match value.get("type"):
+        case "status":
+            return JobInfo.model_validate(value)
+        case "event":
+            return EventInfo.model_validate(value)
+        case "metrics":
+            metrics = cast("dict[str, object]", value.get("metrics") or {})
+            numbers = {name: one for name, one in metrics.items() if isinstance(one, int | float)}
+            return StepMetrics.model_validate({"step": value.get("step"), "metrics": numbers})
+        case _:
+            return None

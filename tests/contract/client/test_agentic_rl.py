@@ -1,0 +1,233 @@
+"""`AgenticRL` on a real server: the source documents' way from a folder to a job."""
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fakes.server import ROLLOUT_INPUT
+from strop import (
+    AgenticRL,
+    AgenticRLFunctionComponent,
+    Dataset,
+    FunctionComponentModel,
+    FunctionComponentRuntime,
+    FunctionType,
+    RewardFunctionComponent,
+    RolloutFunctionComponent,
+    StropError,
+    TrainingDataset,
+)
+from strop.errors import AccessError, ConfigError, DataError, FunctionError, MissingError, RequestError
+from strop.schema.job import JobStatus
+from strop.schema.shown import EventInfo, JobInfo, StepMetrics
+
+
+@pytest.fixture
+def rl(server):
+    return AgenticRL(server.key, base_url=server.url)
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+async def test_a_job_file_is_run_to_its_end_and_the_folder_is_left_as_it_was(server, rl, project):
+    before = tree(project)
+    job = await rl.init(project / "job.yaml").run()
+    assert tree(project) == before
+    assert (job.job_name, job.model, job.finetuned_output) == ("quick", "smollm2-135m", "tuned")
+    assert (job.status_code, job.output.job_id) == (200, job.job_id)
+    done = rl.wait(job.job_id, timeout_s=30)
+    assert done.status is JobStatus.SUCCEEDED
+    asked = server.job(job.job_id)
+    assert asked["hyper_parameters"]["batch_size"] == 4
+    curves = rl.metrics(job.job_id)
+    assert [point.value for point in curves["critic/rewards/mean"]] == [0.5]
+    assert [point.value for point in curves["actor/entropy"]] == [None]
+    assert [one.validation for one in rl.checkpoints(job.job_id)] == [0.1]
+    assert rl.trajectories(job.job_id) == []
+    assert [one.job_id for one in rl.list()] == [job.job_id]
+    rl.delete(job.job_id)
+    with pytest.raises(MissingError, match=job.job_id):
+        rl.get(job.job_id)
+
+
+async def test_a_second_run_sends_neither_code_nor_rows_again(server, rl, project):
+    first = await rl.init(project / "job.yaml").run()
+    second = await rl.init(project / "job.yaml", job_name="waits").run()
+    assert second.job_name == "waits"
+    assert (first.training_file_ids, first.validation_file_ids) == (
+        second.training_file_ids,
+        second.validation_file_ids,
+    )
+    assert server.get("/functions")["total"] == 3
+    rl.cancel(second.job_id)
+
+
+async def test_what_does_not_belong_in_a_bundle_is_not_sent(server, rl, project):
+    await rl.init(project / "job.yaml").register_functions()
+    (bundle,) = (server.home / "bundles").iterdir()
+    names = sorted(path.name for path in bundle.rglob("*") if path.is_file())
+    assert "functions.py" in names
+    assert ".env.local" not in names
+
+
+async def test_the_scripts_of_the_source_documents_run_with_our_names(server, project, monkeypatch):
+    monkeypatch.setenv("STROP_URL", f"{server.url}/api/v1/")
+    monkeypatch.setenv("STROP_API_KEY", server.key)
+    monkeypatch.chdir(project)
+    client = AgenticRL()
+    ids = await client.register_functions(
+        functions=[
+            AgenticRLFunctionComponent(
+                type=FunctionType.ROLLOUT, fcmodel=FunctionComponentModel(classpath="functions.Agent")
+            ),
+            AgenticRLFunctionComponent(
+                type=FunctionType.REWARD, fcmodel=FunctionComponentModel(classpath="functions.py:Score")
+            ),
+        ],
+        lazy_load=False,
+    )
+    assert [len(one) for one in ids] == [1, 1, 0, 1, 1, 0]
+    said = await AgenticRL.test_functions(
+        instance_id=ids[3][0], type=FunctionType.ROLLOUT, input_data=ROLLOUT_INPUT
+    )
+    assert said.agent_output.messages[-1]["content"] == "4"
+    assert "rollout of hi" in AgenticRL.query_all_function_instance_logs(ids[3][0])
+    agent = {"messages": said.agent_output.messages}
+    scored = await AgenticRL.test_functions(
+        ids[1][0], input_data={"agent_output": agent, "ground_truth": "4"}
+    )
+    assert scored.reward.reward_score == 1.0
+    for instance in (ids[3][0], ids[4][0]):
+        AgenticRL.delete_function_instance(instance)
+    result = await client.run(
+        model="smollm2-135m",
+        training_datasets=TrainingDataset(file_name="./rows/train.jsonl"),
+        functions=[
+            RolloutFunctionComponent(
+                name="rollout-1",
+                timeout=600,
+                fcmodel=FunctionComponentModel(classpath="functions.Agent"),
+                runtime=FunctionComponentRuntime(cpu=2, memory_size=4096, concurrency=30),
+            ),
+            RewardFunctionComponent(
+                name="reward-1", weight=1.0, fcmodel=FunctionComponentModel(classpath="functions.Score")
+            ),
+        ],
+        resources={"charge_type": "mtu_postpaid", "mtu_spec_code": "MTU4", "mtu_capacity": 24},
+        hyper_parameters={"batch_size": "4", "n_rollouts": 2},
+        job_name="waits",
+    )
+    assert result.output.job_id == result.job_id
+    AgenticRL.cancel(result.job_id)
+    assert AgenticRL.wait(result.job_id, timeout_s=30).status is JobStatus.CANCELED
+    server.print_lines(result.job_id, 2500)
+    assert [line[-8:] for line in AgenticRL.logs(job_id=result.job_id, offset=2, lines=2)] == [
+        "line 002",
+        "line 003",
+    ]
+    assert len(AgenticRL.logs(result.job_id, lines=5000)) == 2500
+
+
+async def test_a_function_s_own_id_starts_an_instance_for_one_call(server, rl, project):
+    ids = await rl.init(project / "job.yaml").register_functions()
+    agent = {"messages": [{"role": "assistant", "content": "5"}]}
+    with pytest.raises(FunctionError, match="no score for this one"):
+        await rl.test_functions(ids[1][0], input_data={"agent_output": agent, "ground_truth": "raise"})
+    with pytest.raises(ConfigError, match="this is a reward function"):
+        await rl.test_functions(ids[1][0], "rollout", ROLLOUT_INPUT)
+    with pytest.raises(ConfigError, match="agent_output"):
+        await rl.test_functions(ids[1][0], input_data={})
+    assert [one["state"] for one in server.get("/functions")["instances"]] == []
+
+
+async def test_a_job_waits_pauses_goes_on_and_is_told_as_it_happens(server, rl, project):
+    job = await rl.init(project / "job.yaml", job_name="waits").run()
+    server.becomes(job.job_id, "RUNNING")
+    rl.pause(job.job_id)
+    server.becomes(job.job_id, "SUSPENDED")
+    rl.resume(job.job_id)
+    server.becomes(job.job_id, "RUNNING")
+    with pytest.raises(StropError, match="RUNNING after 0 s"):
+        rl.wait(job.job_id, timeout_s=0)
+    rl.cancel(job.job_id)
+    told = list(rl.stream(job.job_id))
+    statuses = [item.status for item in told if isinstance(item, JobInfo)]
+    assert statuses[-1] is JobStatus.CANCELED
+    kinds = [item.kind for item in told if isinstance(item, EventInfo)]
+    assert "pause_asked" in kinds
+    assert "cancel_asked" in kinds
+    steps = {item.step: item.metrics for item in told if isinstance(item, StepMetrics)}
+    assert steps[2]["critic/rewards/mean"] == 0.5
+
+
+def test_without_a_server_or_a_key_nothing_is_sent(server, monkeypatch):
+    for name in ("STROP_URL", "STROP_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(StropError, match="strop up"):
+        AgenticRL()
+    assert AgenticRL(base_url=server.url).list().total == 0  # the first key of this home
+    with pytest.raises(AccessError, match=re.escape("no API key for http://elsewhere.example")):
+        AgenticRL(base_url="http://elsewhere.example")
+    with pytest.raises(AccessError, match="none of this server's"):
+        AgenticRL("sk-wrong", base_url=server.url).list()
+
+
+def test_the_key_stands_in_no_text(server, rl):
+    assert server.key not in repr(rl)
+
+
+BAD = {
+    "model: smollm2-135m": ("modell: smollm2-135m", "modell: unknown"),
+    "type: validation": ("type: validaton", "datasets[1].type"),
+    "cpu: 2": ("cpus: 2", "did you mean 'cpu'"),
+    "weight: 0.8": ("weight: -1", "functions[1].weight"),
+    "name: score": ("name: agent", "the name 'agent' stands twice"),
+    "type: reward, name: score, weight: 0.8": ("type: rollout, name: score", "at most one of type rollout"),
+    "functions.Agent": ("nowhere.Agent", "no such file"),
+    "batch_size: 4": ("batch_siz: 4", "did you mean 'batch_size'"),
+    "n_rollouts: 2": ("n_rollouts: 0", "n_rollouts"),
+    "rows/train.jsonl": ("rows/trian.jsonl", "no such file"),
+}
+
+
+async def test_what_is_wrong_is_told_before_anything_is_sent(server, rl, project):
+    text = (project / "job.yaml").read_text()
+    for right, (wrong, words) in BAD.items():
+        assert right in text
+        (project / "job.yaml").write_text(text.replace(right, wrong, 1))
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            await rl.init(project / "job.yaml").run()
+    assert server.get("/functions")["total"] == 0
+    assert server.http.get("/files").json()["data"]["total"] == 0
+
+
+async def test_bad_rows_are_told_all_at_once_before_anything_is_sent(server, rl, project):
+    (project / "rows" / "train.jsonl").write_text('{"messages": []}\n{broken\n' * 4)
+    with pytest.raises(DataError) as caught:
+        await rl.init(project / "job.yaml").run()
+    assert len(caught.value.problems) == 8
+    assert server.http.get("/files").json()["data"]["total"] == 0
+
+
+def test_the_server_s_refusal_comes_with_all_its_problems_and_its_request_id(server, rl):
+    with pytest.raises(RequestError) as caught:
+        rl.submit_job(
+            model="smollm2-135m",
+            datasets=Dataset(file_id="file-unknown"),
+            functions=AgenticRLFunctionComponent(type=FunctionType.REWARD, entity_id="rw-unknown"),
+            hyper_parameters={"batch_size": 4},
+        )
+    assert "file-unknown" in str(caught.value)
+    assert "rw-unknown" in str(caught.value)
+    assert re.fullmatch(r"[0-9a-f-]{36}", caught.value.request_id)
+    assert caught.value.http_status == 400
+
+
+def test_no_proxy_of_the_environment_stands_between_a_client_and_this_machine(server, rl, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert httpx.URL(server.url).host == "127.0.0.1"
+    assert rl.list().total == 0

@@ -1,0 +1,98 @@
+"""What of a folder goes to the server, and that it is only read."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from strop.client import bundle
+from strop.client.bundle import EXCLUDED, pack, why_left_out
+from strop.errors import ConfigError
+
+CONTRACT = (
+    ".git .gitignore .DS_Store .vscode .Python .env .venv .idea __pycache__ *.swp *.egg *.egg-info *.pyc "
+    "*.md *.log *.tmp *.bak build develop-eggs .eggs test tests tmp temp data"
+)
+
+
+def write(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return root
+
+
+def test_the_exclusions_are_the_contract_s() -> None:
+    assert set(EXCLUDED) == set(CONTRACT.split())
+
+
+def test_code_goes_along_and_what_is_excluded_is_told_with_its_reason(tmp_path: Path) -> None:
+    root = write(
+        tmp_path / "code", "a.py", "pkg/b.py", "job.yaml", "README.md", "pkg/tests/t.py", "data/rows.jsonl",
+        ".env", ".env.local", "keys/my.pem", "x.egg-info/PKG", "pkg/__pycache__/b.pyc", ".mypy_cache/x",
+    )  # fmt: skip
+    (root / "link.py").symlink_to(root / "a.py")
+    (root / "out").symlink_to(tmp_path)
+    os.mkfifo(root / "pipe")
+    packed = pack(root)
+    assert packed.files == ("a.py", "job.yaml", "pkg/b.py")
+    assert {one.name: one.reason for one in packed.left_out} == {
+        ".env": "matches .env",
+        ".env.local": "may hold secrets",
+        ".mypy_cache": "matches .*_cache",
+        "README.md": "matches *.md",
+        "data": "matches data",
+        "keys/my.pem": "may hold secrets",
+        "link.py": "is a link",
+        "out": "is a link",
+        "pipe": "is neither a file nor a folder",
+        "pkg/__pycache__": "matches __pycache__",
+        "pkg/tests": "matches tests",
+        "x.egg-info": "matches *.egg-info",
+    }
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        assert archive.read("pkg/b.py") == b"pkg/b.py"
+
+
+def test_equal_code_is_the_same_bytes_whenever_it_was_written(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "one", "b.py", "a/x.py"), write(tmp_path / "two", "a/x.py", "b.py")
+    os.utime(two / "b.py", (0, 0))
+    assert pack(one).content == pack(two).content
+    (two / "b.py").write_text("other")
+    assert pack(one).sha256 != pack(two).sha256
+
+
+def test_extra_files_come_to_the_top(tmp_path: Path) -> None:
+    root, other = write(tmp_path / "code", "a.py"), write(tmp_path / "else", "prompt.txt", "a.py")
+    assert pack(root, [other / "prompt.txt"]).files == ("a.py", "prompt.txt")
+    for wrong in ("a.py", "nowhere.txt"):
+        with pytest.raises(ConfigError, match=wrong):
+            pack(root, [other / wrong])
+
+
+def test_what_cannot_be_packed_is_refused_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="no such folder"):
+        pack(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="nothing to pack"):
+        pack(write(tmp_path / "only", "README.md"))
+    root = write(tmp_path / "code", "a.py", "b.py")
+    monkeypatch.setattr(bundle, "MAX_FILES", 1)
+    with pytest.raises(ConfigError, match="2 files, at most 1"):
+        pack(root)
+    monkeypatch.setattr(bundle, "MAX_FILES", 10)
+    monkeypatch.setattr(bundle, "MAX_BYTES", 1024**2)
+    (root / "big.bin").write_bytes(os.urandom(2 * 1024**2))
+    with pytest.raises(ConfigError, match=r"at most 1 MiB are taken.*big\.bin"):
+        pack(root)
+
+
+@pytest.mark.parametrize(
+    ("name", "goes"), [("testing.py", True), ("data.py", True), ("tests", False), ("id_rsa", False)]
+)
+def test_patterns_match_whole_names(name: str, goes: bool) -> None:
+    assert (why_left_out(name) is None) is goes
