@@ -17,9 +17,9 @@ import torch
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record
 from strop.cli.resume import Resumed
-from strop.cli.session import Submitted, new_job, new_job_id, with_dtypes
+from strop.cli.session import Submitted, load_both, new_job, new_job_id, with_dtypes
 from strop.cli.text import t
-from strop.errors import DataError, ModelError, Problem
+from strop.errors import ModelError
 from strop.gateway.answers import TextTokens
 from strop.pipeline.dataset import Dataset
 from strop.pipeline.examples import load_examples
@@ -147,18 +147,10 @@ def end_ids(model: Any, tokenizer: Any) -> set[int]:
 
 def load_rows(config: JobConfig, tokens: TextTokens) -> tuple[Dataset[Example], Dataset[Example] | None]:
     """Training and validation rows, every bad row of both in one error."""
-    loaded: dict[str, Dataset[Example]] = {}
-    problems: list[Problem] = []
-    for dataset in config.datasets:
-        try:
-            loaded[dataset.type] = load_examples(
-                Path(dataset.file_name),
-                config.training_type,
-                max_length=config.hyper_parameters.max_length,
-                tokens=tokens,
-            )
-        except DataError as error:
-            problems += error.problems
-    if problems:
-        raise DataError(t("datasets", "数据集"), problems)
-    return loaded["training"], loaded.get("validation")
+
+    def load(path: Path) -> Dataset[Example]:
+        return load_examples(
+            path, config.training_type, max_length=config.hyper_parameters.max_length, tokens=tokens
+        )
+
+    return load_both(config, load)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -41,6 +41,8 @@ from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
+
+Rows = TypeVar("Rows")
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -223,15 +225,24 @@ def with_dtypes(config: JobConfig) -> JobConfig:
 
 def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
     """Training and validation rows, every bad row of both in one error."""
-    loaded: dict[str, Dataset] = {}
+
+    def load(path: Path) -> Dataset:
+        return load_dataset(
+            path,
+            max_prompt_length=config.hyper_parameters.max_prompt_length,
+            prompt_length=gateway.prompt_length,
+        )
+
+    return load_both(config, load)
+
+
+def load_both(config: JobConfig, load: Callable[[Path], Rows]) -> tuple[Rows, Rows | None]:
+    """The job's training and validation files through `load`, every bad row of both in one error."""
+    loaded: dict[str, Rows] = {}
     problems: list[Problem] = []
     for dataset in config.datasets:
         try:
-            loaded[dataset.type] = load_dataset(
-                Path(dataset.file_name),
-                max_prompt_length=config.hyper_parameters.max_prompt_length,
-                prompt_length=gateway.prompt_length,
-            )
+            loaded[dataset.type] = load(Path(dataset.file_name))
         except DataError as error:
             problems += error.problems
     if problems:
