@@ -111,7 +111,6 @@ NOT_HERE = {
         ),
         _WORKER,
     ),
-    "reward_metric_weight": "weigh the parts inside the reward function, or make each a function",
     "observability": "everything is recorded always: remove it",
     "requirements_path": "functions run in this Python environment: install there, and remove it",
 }

@@ -122,6 +122,8 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         func_type=config.type,
         timeout_s=config.timeout,
         concurrency=config.runtime.concurrency,
+        params=config.params,
+        metric_weights=config.reward_metric_weight,
         env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
         python=python,
     )

@@ -26,9 +26,18 @@ def function(name: str, weight: float = 1.0, kind: FunctionType = FunctionType.R
 
 
 def plan(
-    *functions: FunctionConfig, group: FunctionConfig | None = None, max_attempts: int = 3
+    *functions: FunctionConfig,
+    group: FunctionConfig | None = None,
+    groups: tuple[FunctionConfig, ...] = (),
+    max_attempts: int = 3,
 ) -> RewardPlan:
-    return RewardPlan(job_id="job", functions=functions, group_function=group, max_attempts=max_attempts)
+    return RewardPlan(
+        job_id="job",
+        functions=functions,
+        group_functions=(group,) if group else groups,
+        max_attempts=max_attempts,
+        model="tiny",
+    )
 
 
 SHARE = function("share", 0.5, FunctionType.GROUP_REWARD)
