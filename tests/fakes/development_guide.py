@@ -1,11 +1,11 @@
-"""Functions as Bailian's development guide writes them, and its four test inputs with the results it states."""
+"""Functions as Bailian's development guide writes them, and its four test inputs with their results."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-FUNCTIONS = '''
+FUNCTIONS = """
 from dashscope.finetune.reinforcement import (
     AbstractGroupRewardProcessor, AbstractRewardProcessor, AbstractRolloutProcessor, GroupReward,
     GroupRewardInput, GroupRewardOutput, Reward, RewardInput, RewardOutput, RolloutInput, RolloutOutput,
@@ -49,7 +49,8 @@ class Safety(AbstractRewardProcessor):
 
     @sub_reward_func("toxicity", sub_weight=0.7)
     def toxicity(self, input: RewardInput) -> RewardOutput:
-        return scored(float(not any(word in first_text(input).lower() for word in self.BANNED)), **{"score-1": 0.1})
+        banned = any(word in first_text(input).lower() for word in self.BANNED)
+        return scored(0.0 if banned else 1.0, **{"score-1": 0.1})
 
     @sub_reward_func("refusal", sub_weight=0.3)
     async def refusal(self, input: RewardInput) -> RewardOutput:
@@ -71,11 +72,9 @@ class Containing(AbstractGroupRewardProcessor):
             hit = input.ground_truth is not None and any(str(input.ground_truth) in text for text in texts)
             rewards.append(Reward(reward_score=1.0 if hit else 0.5 if texts else 0.0))
         return GroupRewardOutput(reward=GroupReward(rewards=rewards), status=TaskStatus.SUCCESS, error=None)
-'''
+"""
 
-_LONG = (
-    "This is a test content that exceeds 50 characters in length and should receive a reward score of 0.5"
-)
+_LONG = "This is a test content that exceeds 50 characters in length and should receive a reward score of 0.5"
 _AGENT = {
     "messages": [{"role": "user", "content": "Test question"}],
     "rollout_extra": {"content": _LONG},

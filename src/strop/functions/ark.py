@@ -37,7 +37,7 @@ class Messages(list[Fields]):
     """The messages of a completion; a name reads from the last one that the model wrote."""
 
     def __getitem__(self, key: Any) -> Any:
-        return self._last()[key] if isinstance(key, str) else super().__getitem__(key)
+        return self._last()[key] if isinstance(key, str) else list[Any].__getitem__(self, key)
 
     def get(self, key: str, default: Any = None) -> Any:
         return self._last().get(key, default)
@@ -122,8 +122,8 @@ def reply_of_output(output: Fields) -> Fields:
 def _opened(values: object) -> object:
     """The body inside `{"data": ..., "method": ..., "path": ..., "headers": ...}`."""
     if isinstance(values, dict) and isinstance(cast("Fields", values).get("data"), dict):
-        return cast("Fields", values)["data"]
-    return values
+        return cast("object", cast("Fields", values)["data"])
+    return cast("object", values)
 
 
 def _body(input: GroupRewardInput) -> Fields:
@@ -157,19 +157,19 @@ def _arguments(body: Fields) -> tuple[Context, Fields, list[Fields]]:
 
 
 def _messages(completion: Fields) -> Messages:
-    given = completion["messages"]
-    return Messages([given] if isinstance(given, dict) else given)
+    given: Any = completion["messages"]
+    return Messages([cast("Fields", given)] if isinstance(given, dict) else given)
 
 
 def _output(result: Any, body: Fields, input: GroupRewardInput) -> GroupRewardOutput:
     told = _told(result)
     status = RewardStatus(str(told["status"]))
-    metrics = {str(name): value for name, value in (told.get("metrics") or {}).items()}
+    metrics: dict[str, float] = dict(told.get("metrics") or {})
     num_asked = len(cast("list[Any]", body["completions"]))
     rewards = list(told.get("rewards") or [])
     if status is RewardStatus.SUCCESS and len(rewards) != num_asked:
         raise ValueError(f"reward_fn gave {len(rewards)} rewards for {num_asked} completions")
-    reply = {"rewards": rewards, "metrics": metrics, "status": status.value}
+    reply: Fields = {"rewards": rewards, "metrics": metrics, "status": status.value}
     if told.get("error"):
         reply["error"] = str(told["error"])
     more: Fields = {"ark_reply": reply} if "ark_body" in (input.model_extra or {}) else {}
@@ -194,7 +194,8 @@ def _told(result: Any) -> Mapping[str, Any]:
     known = [one.value for one in RewardStatus]
     if status not in known:
         raise ValueError(f"reward_fn returned the status {status!r}; expected one of {', '.join(known)}")
-    for name, value in (told.get("metrics") or {}).items():
+    metrics: dict[str, Any] = told.get("metrics") or {}
+    for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"reward_fn returned the metric {name!r} = {value!r}; expected a finite number")
     return {**told, "status": status}

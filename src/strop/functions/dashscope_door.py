@@ -1,4 +1,4 @@
-"""`import dashscope.finetune.reinforcement`, `import rl_types` -> our own classes, where they are not installed.
+"""`import dashscope.finetune.reinforcement`, `import rl_types` -> our own classes, where these are missing.
 
 Function classes written for DashScope then run here unchanged. Where the real package is installed it is
 used, and `dashscope_classes` hosts its classes. Opened in the worker, before user code is imported.

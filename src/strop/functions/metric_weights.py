@@ -2,9 +2,9 @@
 
     reward = sum over functions of  weight * sum over parts of  share * score
 
-A part of a decorated class has the share `sub_weight * reward_metric_weight`, scaled so that the shares add up to
-what the sub-weights do. Of an undecorated function the parts are its reward metrics, and their shares add up to
-1. Called by the worker, once at its start and after every call.
+A part of a decorated class has the share `sub_weight * reward_metric_weight`, scaled so that all shares make
+what the sub-weights do. Of an undecorated function the parts are its reward metrics, and their shares add
+up to 1. Called by the worker, once at its start and after every call.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from strop.errors import FunctionError
 def reweigh(sub_weights: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
     """The shares of a decorated class's parts; a part without a factor has 1.
 
-    Where the factors only repeat the sub-weights nothing changes: the DashScope SDK sends them so when its user
-    set none.
+    Where the factors only repeat the sub-weights nothing changes: the DashScope SDK sends them so when its
+    user set none.
 
     >>> reweigh({"safe": 0.5, "kind": 0.5}, {"safe": 3})
     {'safe': 0.75, 'kind': 0.25}
@@ -59,8 +59,8 @@ def take_weights(processor: Any, factors: Mapping[str, float]) -> dict[str, floa
     target = getattr(processor, "hosted", processor)
     # The SDK reads weights from the source and takes every decorated method for a part.
     asked = {name: one for name, one in factors.items() if not _is_method(target, name)}
-    meta = getattr(processor, "reward_meta", None)
-    parts = meta.sub_functions if meta is not None else {}
+    meta: Any = getattr(processor, "reward_meta", None)
+    parts: dict[str, Any] = meta.sub_functions if meta is not None else {}
     if not parts:
         return shares(asked) if sum(asked.values()) > 0 else {}
     asked = {name: one for name, one in factors.items() if name in parts or name in asked}
@@ -71,10 +71,11 @@ def take_weights(processor: Any, factors: Mapping[str, float]) -> dict[str, floa
                 f"reward_metric_weight: {type(target).__name__} has no part {name!r}",
                 fix=f"did you mean {near[0]!r}?" if near else f"its parts: {', '.join(parts)}",
             )
-    named = {name: part.weight for name, part in parts.items()}
+    named: dict[str, float] = {name: part.weight for name, part in parts.items()}
     for name, weight in reweigh(named, asked).items():
         parts[name].weight = weight
-        theirs = getattr(target, "reward_meta", meta).sub_functions.get(name)
+        known: Any = getattr(target, "reward_meta", meta)
+        theirs = known.sub_functions.get(name)
         if theirs is not None:
             theirs.weight = weight
     return {}

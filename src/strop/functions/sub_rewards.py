@@ -1,8 +1,8 @@
 """Decorated methods -> one reward: each method scores one side of an answer, the class adds the scores up.
 
-The names are DashScope's (`reward_func`, `sub_reward_func`, `aggregate_func`), and so are the marks that they
-leave, so that a class of the real package is read by the same code. What differs is written in docs/rewards.md:
-a part that fails fails the whole, parts run side by side, and each object has its own parts.
+The names are DashScope's (`reward_func`, `sub_reward_func`, `aggregate_func`), and so are the marks that
+they leave, so that a class of the real package is read by the same code. What differs stands in
+docs/rewards.md: a part that fails fails the whole, parts run side by side, and each object has its own parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,15 +76,17 @@ def reward_func(processor_id: type | str | None = None) -> Any:
     """
     if isinstance(processor_id, type):
         return _scored_by_parts(processor_id, processor_id.__name__)
-    return lambda cls: _scored_by_parts(cls, processor_id or cls.__name__)
+
+    def decorate(cls: type) -> Any:
+        return _scored_by_parts(cls, processor_id or cls.__name__)
+
+    return decorate
 
 
 @overload
 def sub_reward_func(name: _Function) -> _Function: ...
 @overload
-def sub_reward_func(
-    name: str | None = None, sub_weight: float = 1.0
-) -> Callable[[_Function], _Function]: ...
+def sub_reward_func(name: str | None = None, sub_weight: float = 1.0) -> Callable[[_Function], _Function]: ...
 def sub_reward_func(name: Callable[..., Any] | str | None = None, sub_weight: float = 1.0) -> Any:
     """Mark a method, `def` or `async def`, as one part of the reward: `(self, input)` -> its score.
 
@@ -95,9 +97,14 @@ def sub_reward_func(name: Callable[..., Any] | str | None = None, sub_weight: fl
     """
     if callable(name):
         return _part(name, None, 1.0)
-    if isinstance(sub_weight, bool) or not isinstance(sub_weight, int | float) or not math.isfinite(sub_weight):
+    given = cast("object", sub_weight)
+    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
         raise TypeError(f"sub_weight: expected a finite number, found {sub_weight!r}")
-    return lambda function: _part(function, name, float(sub_weight))
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        return _part(function, name, float(sub_weight))
+
+    return decorate
 
 
 @overload
@@ -116,8 +123,8 @@ def aggregate_func(func: Callable[..., Any] | None = None) -> Any:
 def collect(processor: object, processor_id: str) -> RewardProcessorMeta:
     """The parts of one object, in the order of its methods' names.
 
-    A subclass that overrides a part without decorating it again keeps the part's name and weight; one that sets
-    it to None drops it. Of several methods that add up, that of the nearest class counts.
+    A subclass that overrides a part without decorating it again keeps the part's name and weight; one that
+    sets it to None drops it. Of several methods that add up, that of the nearest class counts.
     """
     meta = RewardProcessorMeta(processor_id)
     for attribute, mark in _marked(type(processor), "_is_sub_reward_func").items():
@@ -149,7 +156,7 @@ async def score_parts(
     failures = [outcome for outcome in outcomes if isinstance(outcome, _Failure)]
     if failures:
         return _failed(failures)
-    given = {name: outcome for name, outcome in zip(parts, outcomes, strict=True)}
+    given = dict(zip(parts, outcomes, strict=True))
     adder = meta.aggregate_function
     if adder is None:
         return _sum(cast("dict[str, _Given]", given), meta)
@@ -183,11 +190,11 @@ def weighted_sum(sub_rewards: Mapping[str, Any], meta: RewardProcessorMeta) -> f
 
 def prefixed_metrics(sub_rewards: Mapping[str, Any]) -> dict[str, float]:
     """Each part's metrics as `part.metric`."""
-    return {
-        f"{name}.{key}": value
-        for name, output in sub_rewards.items()
-        for key, value in (output.reward.reward_metrics or {}).items()
-    }
+    metrics: dict[str, float] = {}
+    for name, output in sub_rewards.items():
+        own: dict[str, float] = output.reward.reward_metrics or {}
+        metrics |= {f"{name}.{key}": value for key, value in own.items()}
+    return metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +221,9 @@ def _scored_by_parts(cls: Any, processor_id: str) -> Any:
         raise TypeError(f"class {cls.__name__} has two sub-rewards called {twice!r}; give each its own name")
     adders = _adders(cls)
     if len(adders) > 1:
-        raise TypeError(f"class {cls.__name__} adds up in {' and in '.join(adders)}; keep one @aggregate_func")
+        raise TypeError(
+            f"class {cls.__name__} adds up in {' and in '.join(adders)}; keep one @aggregate_func"
+        )
     if "process" in vars(cls):
         warnings.warn(
             f"{cls.__name__}.process is replaced: @reward_func gives the class one that runs its parts",
@@ -284,7 +293,7 @@ async def _call(func: Callable[..., Any], argument: object, executor: Executor) 
         if not running.cancel():
             await asyncio.wait({asyncio.wrap_future(running)})
         raise
-    return await cast("Awaitable[Any]", result) if inspect.isawaitable(result) else result
+    return await result if inspect.isawaitable(result) else result
 
 
 def _given(what: str, result: Any) -> _Given | _Failure:

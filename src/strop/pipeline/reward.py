@@ -2,8 +2,8 @@
 
 The reward is the weighted sum of what the functions gave. A score that a rollout function set itself
 (`reward_score`) counts only where the job has neither reward nor group-reward functions; otherwise it is
-there for them to read, and is not added. A call that fails is retried, unless it says `discard`; a rollout that
-cannot be scored becomes FAILED with the function's name, never 0. Called by `pipeline.loop` and
+there for them to read, and is not added. A call that fails is retried, unless it says `discard`; a rollout
+that cannot be scored becomes FAILED with the function's name, never 0. Called by `pipeline.loop` and
 `pipeline.validation`.
 """
 
@@ -40,8 +40,8 @@ Answer = TypeVar("Answer")
 class RewardPlan:
     """What scores a rollout. Each of the `group_functions` sees the survivors of a group together.
 
-    Where a teacher judges, a rollout that nothing scores is as good as any: `required` is False then. `model` and
-    `testing` are told to functions that score a group.
+    Where a teacher judges, a rollout that nothing scores is as good as any: `required` is False then. `model`
+    and `testing` are told to functions that score a group.
     """
 
     job_id: str
@@ -166,9 +166,7 @@ async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -
     seconds, calls = time.perf_counter() - started, sum(one.calls for one in asked)
     scored: dict[str, Trajectory] = {}
     for position, member in enumerate(members):
-        member = replace(
-            member, reward_s=member.reward_s + seconds, reward_calls=member.reward_calls + calls
-        )
+        member = replace(member, reward_s=member.reward_s + seconds, reward_calls=member.reward_calls + calls)
         for function, one in zip(plan.group_functions, asked, strict=True):
             if not isinstance(one.answer, _Unscored):
                 member = _with_group_part(member, function, one.answer[position])
@@ -178,7 +176,7 @@ async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -
 
 
 def _group_input(group: Group, members: Sequence[Trajectory], plan: RewardPlan) -> GroupRewardInput:
-    """Beside the declared fields the row, the completions' ends and the job's own: Ark's functions read them."""
+    """Beside the declared fields the row, the completions' ends and the job's: Ark's functions read them."""
     sample = group.sample
     more: dict[str, Any] = {
         "sample": {

@@ -92,8 +92,9 @@ def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
         found = f"func_type is {given}, but function {host.spec.name!r} is a {host.func_type}"
         return _detail(422, f"Request parsing error: {found}")
     try:
-        if host.speaks_ark and is_ark_body(values):
-            values = input_of_body(values)
+        given_values = cast("object", values)
+        if host.speaks_ark and is_ark_body(given_values):
+            values = input_of_body(given_values)
         return INPUT_OF[host.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")

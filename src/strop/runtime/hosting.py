@@ -62,7 +62,7 @@ class Host:
         processor: AbstractProcessor[Any, Any],
         by_metric: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """`by_metric`: the shares by which the function's metrics make its reward; empty: it adds up itself."""
+        """`by_metric`: the shares by which the metrics make the reward; empty: the function does it."""
         self.spec = spec
         self._by_metric = by_metric
         self.class_name = type(processor).__name__
@@ -103,7 +103,7 @@ class Host:
 
     @property
     def sub_weights(self) -> dict[str, float]:
-        """The weights of a decorated class's parts, as they are used; or those of the metrics that are counted."""
+        """The weights of a decorated class's parts, as they are used; or those of counted metrics."""
         meta = getattr(self._processor, "reward_meta", None)
         parts = {name: part.weight for name, part in meta.sub_functions.items()} if meta is not None else {}
         return parts or dict(self._by_metric)

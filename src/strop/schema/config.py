@@ -329,13 +329,13 @@ class FunctionConfig(_Config):
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or not cast("dict[str, Any]", data).get("preset"):
-            return data
         values = cast("dict[str, Any]", data)
+        if not isinstance(data, dict) or not values.get("preset"):
+            return values
         code: Any = values.get("fcmodel")
         if code is not None:
-            classpath = code.get("classpath") if isinstance(code, dict) else getattr(code, "classpath", None)
-            if classpath == PRESET_CODE["classpath"]:  # read again as it was stored
+            read = cast("dict[str, Any]", code if isinstance(code, dict) else vars(code))
+            if read.get("classpath") == PRESET_CODE["classpath"]:  # read again as it was stored
                 return values
             raise Contradiction("preset: stands beside fcmodel", fix="keep one: a preset is its own code")
         return {"type": FunctionType.REWARD, **values, "fcmodel": PRESET_CODE}

@@ -28,7 +28,7 @@ class TaskStatus(StrEnum):
 
 
 DISCARD = "discard"
-"""The `error_code` of a FAILED that is not tried again: nothing would come of it, and the rollout is dropped."""
+"""The `error_code` of a FAILED that is not tried again: nothing would come of it; the rollout is dropped."""
 ENDS_JOB = "ends_job"
 """The `error_code` of a FAILED that, when the last attempt gives it, too, ends the job with its error."""
 

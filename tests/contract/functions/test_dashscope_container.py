@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 KINDS = {"Rollout": "rollout", "PlainReward": "reward", "Safety": "reward", "Containing": "group_reward"}
 
+USER = {"role": "user", "content": "x"}
 MORE = {
     "Safety": [
         {"agent_output": {"messages": [{"role": "assistant", "content": "how to HACK it"}]}},
@@ -32,10 +34,11 @@ MORE = {
     ],
     "Containing": [
         {"agent_outputs": [], "ground_truth": "x"},
-        {"agent_outputs": [{"messages": []}, {"messages": [{"role": "user", "content": "x"}]}], "ground_truth": "x"},
+        {"agent_outputs": [{"messages": []}, {"messages": [USER]}], "ground_truth": "x"},
     ],
     "Rollout": [],
 }  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -75,6 +78,7 @@ def container(folder: Path, name: str) -> Iterator[str]:
         with httpx.Client(trust_env=False) as client:
             while True:
                 assert process.poll() is None, Path(log.name).read_text()
+                time.sleep(0.02)  # between looks, not instead of them
                 with contextlib.suppress(httpx.TransportError):
                     if client.get(f"{url}/health").status_code == 200:
                         break

@@ -142,5 +142,5 @@ def test_both_spellings_of_the_jobs_id_are_read():
 
 
 def test_another_function_is_no_reward(tmp_path):
-    with pytest.raises(FunctionError, match="'unlike' in ark_reward.py is a function, not a class"):
+    with pytest.raises(FunctionError, match=r"'unlike' in ark_reward\.py is a function, not a class"):
         load_processor("ark_reward.py:unlike", tmp_path)

@@ -159,11 +159,11 @@ async def test_a_part_that_fails_fails_the_whole_with_its_name_and_place(capsys)
     assert output.status is TaskStatus.FAILED
     assert output.error_code == "failed"  # of the first by name: away
     assert output.error is not None
-    away, judge, text, yes = output.error.split("; ")
+    away, judge, text, yes = output.error.split("; sub-reward ")
     assert away == "sub-reward 'away' failed: HTTP 503"
-    assert judge.startswith("sub-reward 'judge' raised ValueError: no verdict (")
+    assert judge.startswith("'judge' raised ValueError: no verdict (")
     assert judge.endswith("in judge)")
-    assert text == "sub-reward 'text' returned str; expected RewardOutput or a number"
+    assert text == "'text' returned str; expected RewardOutput or a number"
     assert yes.endswith("expected a number, found bool True")
     assert asked_to_add == []
     assert "ValueError: no verdict" in capsys.readouterr().err

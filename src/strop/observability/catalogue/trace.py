@@ -122,8 +122,8 @@ TRACE = (
     metric(
         "trace/reward/<name>/bon",
         "score",
-        "Best score of one reward function in a group, unweighted: mean over the step's groups. What the policy "
-        "can do at its best of n_rollouts.",
+        "Best score of one reward function in a group, unweighted: mean over the step's groups. What the "
+        "policy can do at its best of n_rollouts.",
         "单个奖励函数在组内的最高得分（未加权）：本步各组的平均值，即采样 n_rollouts 次的最好情况。",
     ),
     metric(
