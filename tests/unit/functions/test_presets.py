@@ -91,7 +91,13 @@ def test_a_catastrophic_pattern_is_given_up_in_time():
 
 
 def test_numbers_are_read_whole_or_not_at_all():
-    assert numbers_in("x² costs −3.5 or 1e3; v1.2.3, 12th, 3km, 1,23 and ５") == [-3.5, 1000.0, 1.0, 23.0, 5.0]
+    assert numbers_in("x² costs −3.5 or 1e3; v1.2.3, 12th, 3km, 1,23 and ５") == [
+        -3.5,
+        1000.0,
+        1.0,
+        23.0,
+        5.0,
+    ]
     assert numbers_in("1,000,000.5") == [1_000_000.5]
     assert numbers_in("1e999 nan inf") == []
     assert numbers_in("9" * 100_000) == []

@@ -20,14 +20,12 @@ def code_tests(
     answer: str | Answer,
     reference: object,
     *,
-    url: Annotated[
-        str, Field(pattern=r"^https?://", description="a SandboxFusion server, e.g. `strop sandbox`")
-    ],
+    url: Annotated[str, Field(pattern=r"^https?://", description="a SandboxFusion server")],
     language: Annotated[str, Field(min_length=1, description="as the sandbox calls it")],
     tests: Annotated[
         Literal["stdin", "code"],
         Field(
-            description="what the reference is: cases of stdin and stdout (or Ark's `{location: URL, url: ...}`), "
+            description="the reference: cases of stdin and stdout, or Ark's `{location: URL, url: ...}`; "
             "or Python code that fails when the answer's code is wrong"
         ),
     ] = "stdin",
