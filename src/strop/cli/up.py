@@ -105,7 +105,9 @@ def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:
         f"  export DASHSCOPE_API_KEY=$(cat {where})",
     ]
     if link is not None:
-        lines.insert(1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）：{link}"))
+        lines.insert(
+            1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）：{link}")
+        )
     if not key.is_there:
         lines[-1] = t(
             "  the file of the first key has gone; make another with: strop keys create NAME",

@@ -1,7 +1,7 @@
 """Key or one-time link -> a session in a cookie; every other page asks here who comes.
 
-The cookie is HttpOnly and SameSite=Strict and holds a random token of which the store has the hash. A form that
-changes something carries a token made of the session, and must come from this very origin.
+The cookie is HttpOnly and SameSite=Strict and holds a random token of which the store has the hash. A form
+that changes something carries a token made of the session, and must come from this very origin.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def sign_in_page(
     back: Annotated[str, Query(max_length=2000)] = HOME,
     link: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """A link only fills the form in: what merely looks at an address, as mail programs do, uses nothing up."""
+    """A link only fills the form in: a program that merely looks at an address uses nothing up."""
     return page(request, "sign_in.html", back=local(back), link=link, problem="")
 
 

@@ -12,7 +12,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strop.console import access, job_details, job_logs, job_metrics, job_output, job_trajectories, jobs
+from strop.console import (
+    access,
+    files_pages,
+    functions_pages,
+    job_details,
+    job_logs,
+    job_metrics,
+    job_output,
+    job_trajectories,
+    jobs,
+    keys_pages,
+    serving_pages,
+)
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
 from strop.console.pages import BASE, HOME, STATIC, page
 from strop.errors import StropError
@@ -28,6 +40,10 @@ ROUTERS: Sequence[APIRouter] = (
     job_logs.router,
     job_output.router,
     job_details.router,
+    functions_pages.router,
+    files_pages.router,
+    serving_pages.router,
+    keys_pages.router,
 )
 """Pages by noun; all of them need a session."""
 
@@ -43,7 +59,7 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""No script or style but from our own files: what a model wrote can do nothing even where it were not escaped."""
+"""No script or style but from our own files: what a model wrote does nothing even if it were not escaped."""
 
 _HEADERS = {
     "content-security-policy": POLICY,
@@ -54,7 +70,7 @@ _HEADERS = {
 
 
 class Console:
-    """The mounted console. `sign_in_link` makes the address that signs in once, in place of the one before."""
+    """The mounted console. `sign_in_link` makes an address that signs in once, in place of the last one."""
 
     def __init__(self, app: FastAPI) -> None:
         self._link = Link()

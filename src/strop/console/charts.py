@@ -25,7 +25,10 @@ MUST_SEE = (
 _SPREAD = ("mean", "min", "max")
 _DEEPER = {
     "trace/reward": ("trace/reward/ · reward functions", "trace/reward/ · 各奖励函数"),
-    "trace/reward_metrics": ("trace/reward_metrics/ · reward metrics", "trace/reward_metrics/ · 奖励自定义指标"),
+    "trace/reward_metrics": (
+        "trace/reward_metrics/ · reward metrics",
+        "trace/reward_metrics/ · 奖励自定义指标",
+    ),
     "trace/rollout_metrics": (
         "trace/rollout_metrics/ · rollout metrics",
         "trace/rollout_metrics/ · rollout 自定义指标",
@@ -91,7 +94,9 @@ def charts_of(names: Sequence[str], algorithm: str) -> list[Chart]:
     return made
 
 
-def _chart(title: str, name: str, algorithm: str, *, low: str | None = None, high: str | None = None) -> Chart:
+def _chart(
+    title: str, name: str, algorithm: str, *, low: str | None = None, high: str | None = None
+) -> Chart:
     try:
         declared = metric(name)
     except UnknownMetricError:  # of another Strop, or a plugin's

@@ -1,4 +1,4 @@
-"""A recorded trajectory -> the conversation as a person reads it: who said what, which tool gave what back."""
+"""A recorded trajectory -> the conversation as a person reads it: who said what, what tools gave back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from strop.console.words import pretty
 from strop.schema.trajectory import Trajectory, Turn
+from strop.store.trajectory_lists import functions_called
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,12 +74,16 @@ def _said(message: Mapping[str, Any]) -> Said:
     for call in message.get("tool_calls") or ():
         function: Mapping[str, Any] = call.get("function") or {}
         arguments = pretty(function.get("arguments", ""))
-        calls.append(Call(name=str(function.get("name", "?")), arguments=arguments, call_id=str(call.get("id", ""))))
+        calls.append(
+            Call(name=str(function.get("name", "?")), arguments=arguments, call_id=str(call.get("id", "")))
+        )
     text = text_of(message.get("content"))
     thought = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(thought, str) and thought:
         text = f"{thought}\n\n{text}"
-    return Said(role=str(message.get("role", "?")), text=text, calls=calls, name=str(message.get("name") or ""))
+    return Said(
+        role=str(message.get("role", "?")), text=text, calls=calls, name=str(message.get("name") or "")
+    )
 
 
 def _join_results(said: Sequence[Said], messages: Sequence[Mapping[str, Any]]) -> None:
@@ -97,11 +102,12 @@ def _join_turns(said: Sequence[Said], turns: Sequence[Turn]) -> None:
     """From the end: prompts may hold answers of an example that nobody sampled."""
     left = list(turns)
     for item in reversed(said):
-        if item.role != "assistant" or not left:
-            continue
-        response = left[-1].response
-        calls = [str((call.get("function") or {}).get("name")) for call in response.get("tool_calls") or ()]
-        if text_of(response.get("content")) in ("", item.text) and calls == [call.name for call in item.calls]:
+        if item.role == "assistant" and left and _is_of(item, left[-1]):
             item.turn = left.pop()
-        elif text_of(response.get("content")).strip() == item.text.strip():
-            item.turn = left.pop()
+
+
+def _is_of(item: Said, turn: Turn) -> bool:
+    """Whether a message is what was sampled in that turn; agents may trim it."""
+    text = text_of(turn.response.get("content")).strip()
+    calls = [str(one.get("name")) for one in functions_called(turn.response)]
+    return text == item.text.strip() or (not text and calls == [call.name for call in item.calls])

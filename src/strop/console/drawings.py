@@ -1,4 +1,4 @@
-"""Numbers -> small pictures as coordinates: templates write them as SVG, which needs no script and no style."""
+"""Numbers -> small pictures as coordinates: templates write them as SVG, without script or style."""
 
 from __future__ import annotations
 

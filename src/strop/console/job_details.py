@@ -1,11 +1,11 @@
-"""A job's Details tab: state and history, progress, configuration with origins, lineage, cost, events, actions."""
+"""A job's Details tab: state and history, configuration with origins, lineage, cost, events, actions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import yaml
 from fastapi import APIRouter, Query, Request
@@ -143,7 +143,9 @@ def settings_of(job: Job) -> dict[str, list[Setting]]:
     sections: dict[str, list[Setting]] = {}
     for key, value in leaves(job.config):
         name = key.rpartition(".")[2]
-        section = "training.hyper_parameters" if ".hyper_parameters." in key else key.split(".")[0].split("[")[0]
+        section = (
+            "training.hyper_parameters" if ".hyper_parameters." in key else key.split(".")[0].split("[")[0]
+        )
         one = Setting(
             key=key.removeprefix(f"{section}."),
             value=value,
@@ -172,7 +174,9 @@ def seconds_at_work(moves: Sequence[tuple[JobStatus, datetime]], now: datetime) 
     """
     ends = [at for _, at in moves[1:]] + [now]
     working = (JobStatus.RUNNING, JobStatus.CANCELING)
-    spans = [(end - at).total_seconds() for (status, at), end in zip(moves, ends, strict=True) if status in working]
+    spans = [
+        (end - at).total_seconds() for (status, at), end in zip(moves, ends, strict=True) if status in working
+    ]
     return float(sum(spans))
 
 
@@ -194,12 +198,13 @@ def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict):
             items: dict[str, Any] = {
                 key: kept(item, f"{path}.{key}" if path else key)
-                for key, item in value.items()  # pyright: ignore[reportUnknownVariableType]
+                for key, item in cast("dict[str, Any]", value).items()
                 if key != "origins"
             }
             return {key: item for key, item in items.items() if item is not None and item != {}}
         if isinstance(value, list):
-            return [kept(item, f"{path}[{index}]") for index, item in enumerate(value)]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            items_in = cast("list[Any]", value)
+            return [kept(item, f"{path}[{index}]") for index, item in enumerate(items_in)]
         origin = origins.get(path, "")
         return None if origin.startswith("default") or (origins and not origin) else value
 

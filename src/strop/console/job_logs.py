@@ -118,9 +118,7 @@ async def _follow(
             return
 
 
-def _news(
-    services: Services, job_id: str, wanted: WantedLines, after: int
-) -> tuple[list[Line], int, bool]:
+def _news(services: Services, job_id: str, wanted: WantedLines, after: int) -> tuple[list[Line], int, bool]:
     with services.database.read() as session:
         ended = get_job(session, job_id).status.final
         lines, after = new_lines(session, job_id, wanted, after=after)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from strop.console.job_frame import job_here, job_page
+from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.pages import BASE
 from strop.errors import RequestError
 from strop.schema.deployment import Deployment
@@ -33,14 +33,8 @@ MAX_DEPLOYMENTS = 200
 
 
 @router.get("/jobs/{job_id}/output")
-def output_page(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    with services.database.read() as session:
-        here = job_here(session, job_id, caller)
-        checkpoints = list_checkpoints(session, job_id, with_removed=True)
-        models = models_of_job(session, job_id)
-        running, _ = numbered_deployments(
-            session, workspace_id=caller.workspace_id, page_no=1, page_size=MAX_DEPLOYMENTS
-        )
+async def output_page(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+    here, checkpoints, models, deployed = await run_in_threadpool(_read, services, caller, job_id)
     tuned = {model.name for model in models}
     return job_page(
         request,
@@ -51,10 +45,22 @@ def output_page(request: Request, services: ServicesHere, caller: CallerHere, jo
         best=best_of(checkpoints),
         models=models,
         suggested=here.job.config.get("tuned_model_name") or job_id,
-        of_base=[_served(services, one) for one in running if one.model_name == here.job.model],
-        of_tuned=[_served(services, one) for one in running if one.model_name in tuned],
+        of_base=[_served(services, one) for one in deployed if one.model_name == here.job.model],
+        of_tuned=[_served(services, one) for one in deployed if one.model_name in tuned],
         by_checkpoint=_by_checkpoint(models),
     )
+
+
+def _read(
+    services: Services, caller: CallerHere, job_id: str
+) -> tuple[JobHere, list[Checkpoint], list[NamedModel], list[Deployment]]:
+    with services.database.read() as session:
+        here = job_here(session, job_id, caller)
+        deployed, _ = numbered_deployments(
+            session, workspace_id=caller.workspace_id, page_no=1, page_size=MAX_DEPLOYMENTS
+        )
+        checkpoints = list_checkpoints(session, job_id, with_removed=True)
+        return here, checkpoints, models_of_job(session, job_id), deployed
 
 
 @router.post("/jobs/{job_id}/publish")

@@ -102,7 +102,10 @@ def steps_page(
         span=span,
         summary=summary_of(briefs),
         bars=histogram(rewards),
-        groups=[(rows[0].brief.sample_id, rows, summary_of([row.brief for row in rows])) for rows in groups.values()],
+        groups=[
+            (rows[0].brief.sample_id, rows, summary_of([row.brief for row in rows]))
+            for rows in groups.values()
+        ],
         trend=trend,
     )
 
@@ -124,11 +127,21 @@ def samples_page(
         if sample:
             briefs = of_sample(session, job_id, sample, split=chosen)
             if not briefs:
-                raise MissingError(f"sample {sample!r} has no rollouts in {chosen}", fix="take one from the list")
+                raise MissingError(
+                    f"sample {sample!r} has no rollouts in {chosen}", fix="take one from the list"
+                )
             return _sample_page(request, services, here, chosen, splits, sample, briefs)
         lines, following = list_samples(session, job_id, chosen, after=after, limit=PAGE_SIZE)
     return job_page(
-        request, services, here, "samples", split=chosen, splits=splits, lines=lines, following=following, after=after
+        request,
+        services,
+        here,
+        "samples",
+        split=chosen,
+        splits=splits,
+        lines=lines,
+        following=following,
+        after=after,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
@@ -110,12 +110,12 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """
     found: list[tuple[str, Any]] = []
     if isinstance(value, dict) and value:
-        for key, item in value.items():  # pyright: ignore[reportUnknownVariableType]
+        for key, item in cast("dict[str, Any]", value).items():
             if path or key != "origins":
-                found += leaves(item, f"{path}.{key}" if path else str(key))  # pyright: ignore[reportUnknownArgumentType]
+                found += leaves(item, f"{path}.{key}" if path else key)
         return found
     if isinstance(value, list) and value:
-        for index, item in enumerate(value):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        for index, item in enumerate(cast("list[Any]", value)):
             found += leaves(item, f"{path}[{index}]")
         return found
     return [(path, value)]

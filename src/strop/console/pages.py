@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    filters: dict[str, Any] = environment.filters  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    filters |= {
         "number": words.number,
         "percent": words.percent,
         "size": words.size,
@@ -61,13 +62,14 @@ def _environment() -> Environment:
         "pretty": words.pretty,
         "broken": words.broken,
     }
-    environment.globals |= {"base": BASE, "static": static_url, "version": __version__}
+    shared: dict[str, Any] = environment.globals  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    shared.update(base=BASE, static=static_url, version=__version__)
     return environment
 
 
 @cache
 def static_url(name: str) -> str:
-    """The address of a file below `static/`; it changes with the content, so browsers may keep it for good."""
+    """The address of a file below `static/`; it changes with the content, so that browsers may keep it."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"{BASE}/static/{name}?v={digest}"
 
@@ -90,8 +92,8 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
         path=path,
         caller=state.get("caller"),
         csrf=state.get("csrf", ""),
-        duration=lambda seconds: words.duration(seconds, say),
-        status_word=lambda status: status_word(status, say),
+        duration=partial(words.duration, say=say),
+        status_word=partial(status_word, say=say),
         **values,
     )
     return HTMLResponse(text, status_code=http_status)

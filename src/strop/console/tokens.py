@@ -40,9 +40,7 @@ class Token:
 
 def tokens_of(turn: Turn, tokenizer: Path | None) -> list[Token]:
     pieces = decoded(turn.completion_ids, tokenizer)
-    columns = zip(
-        pieces, turn.completion_ids, turn.behaviour_logprobs, turn.policy_versions, strict=False
-    )
+    columns = zip(pieces, turn.completion_ids, turn.behaviour_logprobs, turn.policy_versions, strict=False)
     return [
         Token(
             text=text,

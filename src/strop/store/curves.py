@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, literal_column, select, text
+from sqlalchemy import ColumnElement, func, literal_column, select, text
 from sqlalchemy.orm import Session
 
 from strop.store.metrics import MetricRow
@@ -103,7 +103,7 @@ def thinned_curves(
         return {}
     width = max(1, math.ceil((last - since_step + 1) / num_points))
     # Written into the text: of a bound number PostgreSQL would not see that both places are the same.
-    bucket = literal_column(f"(metrics.step - {int(since_step)}) / {int(width)}")
+    bucket: ColumnElement[int] = literal_column(f"(metrics.step - {int(since_step)}) / {int(width)}")
     value = MetricRow.__table__.c.value
     query = (
         select(

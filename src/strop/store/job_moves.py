@@ -28,5 +28,7 @@ def record_move(session: Session, job_id: str, status: JobStatus, at: datetime) 
 
 def moves_of(session: Session, job_id: str) -> list[tuple[JobStatus, datetime]]:
     """In order. Empty for a job that an older Strop recorded."""
-    query = select(JobMoveRow.status, JobMoveRow.at).where(JobMoveRow.job_id == job_id).order_by(JobMoveRow.id)
+    query = (
+        select(JobMoveRow.status, JobMoveRow.at).where(JobMoveRow.job_id == job_id).order_by(JobMoveRow.id)
+    )
     return [(JobStatus(status), at) for status, at in session.execute(query)]

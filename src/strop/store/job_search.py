@@ -25,15 +25,13 @@ def find_jobs(
     after: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Newest first; every word must be in the job's name, id or model. `after` is the page before's `next`."""
+    """Newest first; every word must be in the job's name, id or model. `after` is the last `next`."""
     query = select(JobRow).where(JobRow.workspace_id == workspace_id)
     if statuses:
         query = query.where(JobRow.status.in_([status.value for status in statuses]))
     for word in words:
         fields = (JobRow.name, JobRow.job_id, JobRow.model)
-        query = query.where(
-            or_(*(func.lower(one).contains(word.lower(), autoescape=True) for one in fields))
-        )
+        query = query.where(or_(*(func.lower(one).contains(word.lower(), autoescape=True) for one in fields)))
     if after is not None:
         last = session.get(JobRow, after)
         if last is not None:
@@ -58,7 +56,9 @@ def planned_steps(session: Session, job_id: str) -> int | None:
     return total if isinstance(total, int) else None
 
 
-def last_events(session: Session, job_id: str, *, limit: int = 50, before: int | None = None) -> list[EventRow]:
+def last_events(
+    session: Session, job_id: str, *, limit: int = 50, before: int | None = None
+) -> list[EventRow]:
     """The newest first."""
     query = select(EventRow).where(EventRow.job_id == job_id)
     if before is not None:

@@ -7,11 +7,11 @@ messages, so those are looked for row by row within a bound, and the page says h
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from strop.errors import MissingError
@@ -127,14 +127,17 @@ def _keys(session: Session, job_id: str, wanted: Wanted, before: int | None, lim
 
 
 def _briefs(session: Session, keys: Sequence[int]) -> tuple[Brief, ...]:
-    rows = session.execute(select(*_BRIEF).where(TrajectoryRow.id.in_(keys)).order_by(TrajectoryRow.id.desc()))
+    rows = session.execute(
+        select(*_BRIEF).where(TrajectoryRow.id.in_(keys)).order_by(TrajectoryRow.id.desc())
+    )
     return tuple(_brief(row) for row in rows)
 
 
 def _brief(row: Any) -> Brief:
     names = [column.key if column.key != "id" else "key" for column in _BRIEF]
-    values = dict(zip(names, row, strict=True))
-    return Brief(**{**values, "status": TaskStatus(values["status"])})
+    values: dict[str, Any] = dict(zip(names, row, strict=True))
+    values["status"] = TaskStatus(values["status"])
+    return Brief(**values)
 
 
 def _scan(session: Session, job_id: str, wanted: Wanted, before: int | None, limit: int) -> Found:
@@ -166,21 +169,24 @@ def _holds(messages: list[dict[str, Any]], wanted: Wanted) -> bool:
     return not word or any(word in text.lower() for text in texts_of(messages))
 
 
-def tools_called(messages: Sequence[dict[str, Any]]) -> list[str]:
+def functions_called(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The `function` of each tool call in a message."""
+    calls: Sequence[Mapping[str, Any]] = message.get("tool_calls") or ()
+    return [call.get("function") or {} for call in calls]
+
+
+def tools_called(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names of the tools that the model called, in order, each as often as it was called."""
-    calls = (call for message in messages for call in message.get("tool_calls") or ())
-    return [str((call.get("function") or {}).get("name", "")) for call in calls]
+    return [str(one.get("name", "")) for message in messages for one in functions_called(message)]
 
 
-def texts_of(messages: Sequence[dict[str, Any]]) -> list[str]:
+def texts_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """All that was said, arguments of tool calls included."""
     texts: list[str] = []
     for message in messages:
         content = message.get("content")
-        texts.append(content if isinstance(content, str) else "" if content is None else str(content))
-        texts += [
-            str((call.get("function") or {}).get("arguments", "")) for call in message.get("tool_calls") or ()
-        ]
+        texts.append("" if content is None else str(content))
+        texts += [str(one.get("arguments", "")) for one in functions_called(message)]
     return texts
 
 
@@ -267,7 +273,7 @@ def list_samples(
 ) -> tuple[tuple[SampleLine, ...], str | None]:
     """In the order of their ids, and what to pass as `after` for those that follow."""
     failed = func.sum(case((TrajectoryRow.status == TaskStatus.FAILED.value, 1), else_=0))
-    query: Select[Any] = (
+    query = (
         select(
             TrajectoryRow.sample_id,
             func.count(),
@@ -312,4 +318,3 @@ def get_by_key(session: Session, job_id: str, key: int) -> tuple[Brief, Recorded
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == key).order_by(TurnRow.position))
     (brief,) = _briefs(session, [key])
     return brief, recorded_row(row, tuple(turn.turn() for turn in turns))
-
