@@ -4,9 +4,9 @@ It runs inside the box, on the standard library alone, and is the only thing the
 program prints comes back through pipes, so that it can never be taken for an answer of ours. Descriptor 0 is
 the socket. A frame is four bytes of length (big-endian) and a JSON object; binary text is base64.
 
-Orders: `files` {files: {path: base64}}, `run` {argv | python, cwd, stdin, limits}, `fetch` {paths (null:
-all), limit}. `limits`: cpu_s, wall_s, hard_wall_s, processes, file_bytes, output_bytes, memory_bytes (0: somebody
-else watches).
+Orders: `files` {files: {path: base64}}, `run` {argv, python, cwd, stdin, limits}, `fetch` {paths (null: all),
+limit}. `limits`: cpu_s, wall_s, hard_wall_s, processes, file_bytes, output_bytes, memory_bytes, data_bytes
+(0: no bound).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ TICK_S = 0.02
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _STACK_BYTES = 64 * 2**20
-_DATA_SLACK_BYTES = 512 * 2**20
 _CHUNK = 1 << 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -191,7 +190,7 @@ class _Watch:
         memory = sum(_anonymous_bytes(pid) for pid in live)
         self.peak_bytes = max(self.peak_bytes, memory)
         self._own_time(live)
-        if self.limits["memory_bytes"] and memory > self.limits["memory_bytes"]:
+        if memory > self.limits["memory_bytes"]:
             self.reason = "memory_limit"
         elif len(live) > 4 * self.limits["processes"]:
             self.reason = "process_limit"
@@ -348,9 +347,8 @@ def _limit(limits: dict) -> None:
         (resource.RLIMIT_MSGQUEUE, 2**20, 2**20),
         (resource.RLIMIT_STACK, _STACK_BYTES, resource.RLIM_INFINITY),
     ]
-    if limits["memory_bytes"]:
-        data = limits["memory_bytes"] + _DATA_SLACK_BYTES
-        wanted.append((resource.RLIMIT_DATA, data, data))
+    if limits["data_bytes"]:
+        wanted.append((resource.RLIMIT_DATA, limits["data_bytes"], limits["data_bytes"]))
     for kind, soft, hard in wanted:
         most = resource.getrlimit(kind)[1]
         if most != resource.RLIM_INFINITY:

@@ -197,7 +197,7 @@ class Box:
             env=dict(env or {}),
             cwd=self._work,
             stdin=base64.b64encode(stdin).decode(),
-            limits=limits.told(watch_memory=group is None),
+            limits=limits.told(alone=group is None),
         )
         if "error" in answer:
             raise SandboxError(f"a program could not be started: {answer['error']}")

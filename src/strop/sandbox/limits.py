@@ -9,6 +9,9 @@ MIB = 2**20
 OVERSUBSCRIPTION = 4
 """Programs that run at once for each processor: many of them wait for something."""
 
+_DATA_SLACK_BYTES = 512 * MIB
+"""Beyond its memory, what a process may map at once where only the agent counts: a bound for sudden growth."""
+
 _HARD_WALL_FACTOR, _HARD_WALL_S = 10.0, 10.0
 
 
@@ -32,8 +35,8 @@ class Limits:
     def hard_wall_s(self) -> float:
         return self.time_s * _HARD_WALL_FACTOR + _HARD_WALL_S
 
-    def told(self, *, watch_memory: bool) -> dict[str, float]:
-        """As the agent of a box takes them; with `watch_memory` it looks after memory itself."""
+    def told(self, *, alone: bool) -> dict[str, float]:
+        """As the agent of a box takes them; `alone` where no control group stands behind it."""
         return {
             "cpu_s": self.time_s * self.cpu_factor,
             "wall_s": self.time_s,
@@ -41,5 +44,6 @@ class Limits:
             "processes": self.processes,
             "file_bytes": self.file_bytes,
             "output_bytes": self.output_bytes,
-            "memory_bytes": self.memory_bytes if watch_memory else 0,
+            "memory_bytes": self.memory_bytes,
+            "data_bytes": self.memory_bytes + _DATA_SLACK_BYTES if alone else 0,
         }

@@ -12,7 +12,6 @@ import functools
 import os
 import socket
 import tempfile
-
 from typing import Any
 
 from strop.errors import StropError
