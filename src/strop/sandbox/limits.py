@@ -10,7 +10,7 @@ OVERSUBSCRIPTION = 4
 """Programs that run at once for each processor: many of them wait for something."""
 
 _DATA_SLACK_BYTES = 512 * MIB
-"""Beyond its memory, what a process may map at once where only the agent counts: a bound for sudden growth."""
+"""Beyond its memory, what a process may map where only the agent counts: a bound for sudden growth."""
 
 _HARD_WALL_FACTOR, _HARD_WALL_S = 10.0, 10.0
 
