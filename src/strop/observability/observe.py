@@ -363,7 +363,7 @@ def _kind_of(processor: Any, payload: Any) -> SpanKind | None:
         if base.__name__ in _BASES:
             return _BASES[base.__name__]
     warn_once(
-        f"observe_processor: {type(processor).__name__} is no rollout and no reward processor; it makes no spans"
+        f"observe_processor: {type(processor).__name__} is no rollout nor reward processor: no spans"
     )
     return None
 
