@@ -62,7 +62,9 @@ def test_a_job_shows_what_every_part_counts(folder: Path) -> None:
     told = json.loads(out)
     assert told["formula"] == "reward = sum(weight x share x score)"
     # 0.7 * 1 and 0.3 * 4, of 1.9 together
-    assert [(one["function"], one["part"], pytest.approx(one["share"]), one["product"]) for one in told["parts"]] == [
+    assert [
+        (one["function"], one["part"], pytest.approx(one["share"]), one["product"]) for one in told["parts"]
+    ] == [
         ("safety", "clean", 0.7 / 1.9, pytest.approx(0.35 / 1.9)),
         ("safety", "polite", 1.2 / 1.9, pytest.approx(0.6 / 1.9)),
         ("ranks", "", 1.0, 2.0),

@@ -287,7 +287,10 @@ def test_weights_of_parts_and_presets_are_the_jobs(server):
         kept = get_submission(session, job["job_id"])
     assert kept.config["functions"][1]["reward_metric_weight"] == {"digits": 2.0}
     preset = kept.config["functions"][2]
-    assert {key: preset[key] for key in ("preset", "params", "weight", "name", "type")} == {**same, "type": "reward"}
+    assert {key: preset[key] for key in ("preset", "params", "weight", "name", "type")} == {
+        **same,
+        "type": "reward",
+    }
     server.becomes(job["job_id"], "SUCCEEDED")
     body["rewards"][1]["preset"] = "exact_mach"
     assert "did you mean 'exact_match'?" in refused(server, body)
