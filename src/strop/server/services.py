@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -16,6 +16,7 @@ from strop.server.instances import Instances
 from strop.server.layers import LayerBuilder
 from strop.server.secret import Signer
 from strop.server.settings import Settings
+from strop.server.streams import Streams
 from strop.server.supervisor import Supervisor
 from strop.store.blobs import Blobs
 from strop.store.database import Database
@@ -33,6 +34,7 @@ class Services:
     flow: Flow
     supervisor: Supervisor
     fleets: Fleets
+    streams: Streams = field(default_factory=Streams)
     running: Instances | None = None
 
     @property
