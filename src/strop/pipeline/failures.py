@@ -66,7 +66,12 @@ def was_skipped(updates: Mapping[str, float]) -> bool:
     return updates.get("actor/skipped_updates", 0.0) + updates.get("critic/skipped_updates", 0.0) > 0
 
 
-def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
+def skipped_in_a_row(
+    before: int,
+    updates: Mapping[str, float],
+    *,
+    look_for: str = "extreme rewards in the trajectories of these steps",
+) -> int:
     """Steps up to this one in which the policy, or its critic, had no update for want of a finite gradient.
 
     Raises:
@@ -82,7 +87,7 @@ def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
     if before + 1 >= MAX_SKIPPED_STEPS:
         raise NothingFinite(
             f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
-            fix="lower learning_rate, or look for extreme rewards in the trajectories of these steps",
+            fix=f"lower learning_rate, or look for {look_for}",
         )
     return before + 1
 
