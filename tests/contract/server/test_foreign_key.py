@@ -92,6 +92,13 @@ def body_of(method: str, path: str) -> dict[str, Any] | None:
     return {}
 
 
+def query_of(method: str, path: str, ids: dict[str, str]) -> dict[str, str]:
+    """What the route asks for besides."""
+    asked = DOCUMENT["paths"][path][method.lower()].get("parameters", [])
+    names = [one["name"] for one in asked if one["in"] == "query" and one["required"]]
+    return {name: ids.get(name, "stolen") for name in names}
+
+
 @pytest.mark.parametrize(("method", "path"), [one for one in routes() if "{" in one[1]])
 def test_no_route_gives_a_foreign_key_what_an_id_names(
     served: Server, foreign: httpx.Client, ids: dict[str, str], method: str, path: str
@@ -99,7 +106,7 @@ def test_no_route_gives_a_foreign_key_what_an_id_names(
     unknown = set(re.findall(r"{(\w+)}", path)) - set(ids)
     assert unknown == set(), "this test does not know what this parameter names: give it one"
     reply = foreign.request(
-        method, path.format(**ids), json=body_of(method, path), params={"model_name": "stolen"}
+        method, path.format(**ids), json=body_of(method, path), params=query_of(method, path, ids)
     )
     expected = 401 if OWN_SECRET.match(path) else 404
     assert reply.status_code == expected, (method, path, reply.status_code, reply.text)
@@ -110,7 +117,7 @@ def test_no_route_gives_a_foreign_key_what_an_id_names(
         method,
         path.format(**{name: value[:-3] + "zzz" for name, value in ids.items()}),
         json=body_of(method, path),
-        params={"model_name": "stolen"},
+        params=query_of(method, path, ids),
     )
     assert never.status_code == expected, "what is another's and what is nobody's are told apart"
     assert _without_ids(never.json()["message"], ids) == _without_ids(message, ids)
