@@ -110,7 +110,6 @@ NOT_HERE = {
     ),
     **dict.fromkeys(("warmup_step_rate", "warmup_ratio"), _SHARE),
     "enable_log": "what a function prints is kept always: remove it",
-    "reward_metric_weight": "weigh the parts inside the reward function, or make each a function",
     "observability": "everything is recorded always: remove it",
     "requirements_path": "functions run in this Python environment: install there, and remove it",
     "top_k": "the loss assumes tokens sampled from the whole distribution: remove it",

@@ -62,6 +62,10 @@ class FunctionModel(Section):
     zipdir: str = "."
 
 
+PRESET_CODE = {"classpath": "strop.functions.preset_reward.PresetReward"}
+"""What runs a preset reward, in a worker as user code runs."""
+
+
 class FunctionRuntime(Section):
     """How a function runs. `concurrency`: calls in flight in its worker; `env`: extra environment, secret."""
 
@@ -70,25 +74,56 @@ class FunctionRuntime(Section):
 
 
 class FunctionConfig(Section):
-    """A rollout, reward or group-reward function. `timeout` in seconds a call; `weight` scales a reward."""
+    """A rollout, reward or group-reward function. `timeout` in seconds a call; `weight` scales a reward.
+
+    Either code of the user's (`fcmodel`) or one of Strop's rewards by its name (`preset`), set by `params`.
+    `reward_metric_weight` weighs the parts of a decorated reward, or the metrics of another one.
+    """
 
     type: FunctionType
     name: str = Field(default="", max_length=256)
     timeout: float = Field(default=600.0, gt=0)
     weight: float = Field(default=1.0, ge=0)
+    reward_metric_weight: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict[str, float]
+    )
+    preset: str | None = None
+    params: dict[str, Any] = Field(default_factory=dict[str, Any])
     fcmodel: FunctionModel
     runtime: FunctionRuntime = FunctionRuntime()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, data: Any) -> Any:
+        values = cast("dict[str, Any]", data)
+        if not isinstance(data, dict) or not values.get("preset"):
+            return values
+        code: Any = values.get("fcmodel")
+        if code is not None:
+            read = cast("dict[str, Any]", code if isinstance(code, dict) else vars(code))
+            if read.get("classpath") == PRESET_CODE["classpath"]:  # read again as it was stored
+                return values
+            raise Contradiction("preset: stands beside fcmodel", fix="keep one: a preset is its own code")
+        return {"type": FunctionType.REWARD, **values, "fcmodel": PRESET_CODE}
+
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.type is FunctionType.ROLLOUT and "weight" in self.model_fields_set:
-            raise Contradiction("weight: has no effect on a rollout function; it scales rewards")
+        if self.type is FunctionType.ROLLOUT:
+            for key in ("weight", "reward_metric_weight"):
+                if key in self.model_fields_set:
+                    raise Contradiction(f"{key}: has no effect on a rollout function; it scales rewards")
+        if self.preset is None and self.params:
+            raise Contradiction("params: are for a preset, which is missing", fix="name one: preset: math")
+        if self.preset is not None and self.type is not FunctionType.REWARD:
+            raise Contradiction("type: a preset is of type reward", fix="remove type")
+        if self.reward_metric_weight and not any(self.reward_metric_weight.values()):
+            raise Contradiction("reward_metric_weight: every weight is 0", fix="raise at least one")
         return self
 
     @property
     def label(self) -> str:
-        """Its name in metrics and logs: `name`, else the class's own."""
-        return self.name or self.fcmodel.classpath.replace(":", ".").rsplit(".", 1)[-1]
+        """Its name in metrics and logs: `name`, else the preset's or the class's own."""
+        return self.name or self.preset or self.fcmodel.classpath.replace(":", ".").rsplit(".", 1)[-1]
 
 
 class Resources(Section):
@@ -146,10 +181,9 @@ class JobConfig(Section):
             text = f"mode: {self.mode.value} contradicts training.type {self.training.type.value}"
             raise Contradiction(text, fix="keep one of them")
         kinds = [function.type for function in self.functions]
-        for kind in (FunctionType.ROLLOUT, FunctionType.GROUP_REWARD):
-            if (found := kinds.count(kind)) > 1:
-                text = f"functions: at most one of type {kind.value}, found {found}"
-                raise Contradiction(text, fix="keep one of them")
+        if (found := kinds.count(FunctionType.ROLLOUT)) > 1:
+            text = f"functions: at most one of type rollout, found {found}"
+            raise Contradiction(text, fix="keep one of them")
         labels = [function.label for function in self.functions]
         for label in labels:
             if labels.count(label) > 1:
