@@ -77,7 +77,7 @@ class House:
     def _up(self) -> Running:
         self.home.mkdir(exist_ok=True)
         running = Running("up", "--port", self.port, home=self.home, SOAK=str(self.root), OMP_NUM_THREADS="1")
-        line = running.says("Strop is up at ", 120)
+        line = running.says("Strop is up: open ", 120)
         self.port = int(line.split("http://127.0.0.1:")[1].split()[0])
         eventually(self.answers, within_s=120)
         return running

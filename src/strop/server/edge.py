@@ -100,7 +100,7 @@ class Edge:
     def _limit(self, path: str) -> int:
         if path.startswith("/uploads/"):
             return self._limits.bundle_bytes
-        if path == "/api/v1/files":
+        if path in ("/api/v1/files", "/console/files"):
             return self._limits.file_bytes + _MULTIPART_SLACK
         if path.startswith("/functions/") and not path.endswith("/v1/traces"):
             return 64 * 1024 * KIB

@@ -170,7 +170,7 @@ def test_what_a_server_keeps_is_its_users_alone_and_a_second_one_is_refused(tmp_
     place = tmp_path / "home"
     place.mkdir(mode=0o755)
     with Running("up", "--port", 0, home=place) as first:
-        url = first.says("Strop is up at ").split()[4]
+        url = first.says("Strop is up: open ").split()[4]
         key = (place / "api_key").read_text().strip()
         with httpx.Client(base_url=f"{url}/api/v1", headers={"authorization": f"Bearer {key}"}) as client:
             eventually(lambda: client.get("/files").status_code == 200)
@@ -193,4 +193,4 @@ def test_what_a_server_keeps_is_its_users_alone_and_a_second_one_is_refused(tmp_
         assert (place / "server.json").is_file()
         first.kill()
     with Running("up", "--port", 0, home=place) as second:  # its end, however it came, has freed the home
-        second.says("Strop is up at ")
+        second.says("Strop is up: open ")
