@@ -25,6 +25,7 @@ from strop.console import mount_console
 from strop.runtime.listening import listen
 from strop.schema.job import LogLine
 from strop.server.app import create_app
+from strop.server.connections import served_by
 from strop.server.first_key import ensure_first_key
 from strop.server.fleet import Runs
 from strop.server.replica import Replica, ReplicaSpec
@@ -208,8 +209,7 @@ def serving(
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(served_by(app, grace_s=1))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
