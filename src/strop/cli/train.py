@@ -68,11 +68,11 @@ train.__doc__ = t("Train a submitted job; the server starts this.", "训练一�
 async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
-    from strop.cli.follow import PLANNED_EVENT
     from strop.cli.training_here import kind_of_run, listen_to_interrupts, publish
     from strop.pipeline.stop import StopFlag
     from strop.policy.checkpoint import latest_checkpoint
     from strop.schema.config import JobConfig
+    from strop.schema.job import PLANNED_EVENT
     from strop.store.home import home
 
     folder = home() / "jobs" / submission.job_id
