@@ -2,8 +2,8 @@
 
     python -m bench.console_pages [FOLDER]
 
-2,000 steps of 150 metrics, 200,000 trajectories with two turns each, 200,000 log lines. Prints the median and the
-95th percentile of each page, with another page of the same kind at every ask, and the size of the store.
+2,000 steps of 150 metrics, 200,000 trajectories with two turns each, 200,000 log lines. Prints the median and
+the 95th percentile of each page, another of the same kind at every ask, and how long a browser draws.
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ def fill(database: Database) -> None:
     config = {"training": {"type": "reinforcement", "hyper_parameters": {"algorithm": "grpo"}}}
     now = datetime.now(UTC)
     job = Job(
-        job_id=JOB, name="large", status=JobStatus.PENDING, model="smollm2-135m", config=config, created_at=now
+        job_id=JOB,
+        name="large",
+        status=JobStatus.PENDING,
+        model="smollm2-135m",
+        config=config,
+        created_at=now,
     )
     with database.write() as session:
         create_job(session, job)
@@ -103,7 +108,9 @@ def metrics_of(step: int) -> dict[str, float]:
         "perf/total_num_tokens": 1e5,
     }
     rest = NUM_METRICS - len(named)
-    return named | {f"trace/rollout_metrics/m{index:03}/avg": math.sin(step / 50 + index) for index in range(rest)}
+    return named | {
+        f"trace/rollout_metrics/m{index:03}/avg": math.sin(step / 50 + index) for index in range(rest)
+    }
 
 
 def groups_of(step: int) -> tuple[Group, ...]:
@@ -117,7 +124,10 @@ def groups_of(step: int) -> tuple[Group, ...]:
 
 
 def _rollout(step: int, name: str, index: int) -> Trajectory:
-    question = {"role": "user", "content": f"Work out {step} times {index} and say how. " + "Take care. " * 30}
+    question = {
+        "role": "user",
+        "content": f"Work out {step} times {index} and say how. " + "Take care. " * 30,
+    }
     first = {"role": "assistant", "content": "I call the calculator. " * 12}
     back = {"role": "user", "content": "result: 42 " * 8}
     last = {"role": "assistant", "content": "So the answer is 42. " * 10}
@@ -208,7 +218,14 @@ def pages(client: httpx.Client) -> dict[str, list[str]]:
     names = re.findall(r'data-names="([^"]+)"', client.get(f"{url}/metrics").text)
     batches = [",".join(names[at : at + 16]) for at in range(0, len(names), 16)]
     keys = [number * 4999 + 1 for number in range(ASKS)]
-    words = ("", "level=error", "q=nowhere", "component=trainer&q=did 77", "before=100000", "component=engine")
+    words = (
+        "",
+        "level=error",
+        "q=nowhere",
+        "component=trainer&q=did 77",
+        "before=100000",
+        "component=engine",
+    )
     return {
         "jobs": ["/console/jobs"] * ASKS,
         "details": [url] * ASKS,
@@ -217,7 +234,9 @@ def pages(client: httpx.Client) -> dict[str, list[str]]:
         "one sample": [f"{url}/samples?sample=train-{number:05}-{number % 20}" for number in range(ASKS)],
         "find: newest": [f"{url}/rollouts?before={key + 60}" for key in keys],
         "find: failed": [f"{url}/rollouts?status=failed&before={key + 60}" for key in keys],
-        "find: rare reward": [f"{url}/rollouts?low=0.{number:02}&high=0.{number:02}" for number in range(ASKS)],
+        "find: rare reward": [
+            f"{url}/rollouts?low=0.{number:02}&high=0.{number:02}" for number in range(ASKS)
+        ],
         "find: no such reward": [f"{url}/rollouts?low={number + 2}" for number in range(ASKS)],
         "find: step, sample": [f"{url}/rollouts?step={step}&status=success" for step in steps],
         "find: words": [f"{url}/rollouts?text=nowhere{number}" for number in range(ASKS)],
@@ -243,12 +262,15 @@ def measure(client: httpx.Client) -> bool:
             assert reply.status_code == 200, (url, reply.status_code)
         p95 = statistics.quantiles(took, n=20)[-1]
         fine &= p95 < LIMIT_MS
-        print(f"{name:<22}{statistics.median(took):>10.0f}{p95:>9.0f}{len(reply.content) / 1000:>8.0f}", flush=True)
+        print(
+            f"{name:<22}{statistics.median(took):>10.0f}{p95:>9.0f}{len(reply.content) / 1000:>8.0f}",
+            flush=True,
+        )
     return fine
 
 
 def draw(client: httpx.Client) -> None:
-    """Print how long a browser takes from asking for the Metrics tab to the last chart in sight, five times."""
+    """Print how long a browser takes from asking for the Metrics tab to the last chart in sight."""
     took: list[float] = []
     with sync_playwright() as playwright:
         flags = ["--headless", "--no-sandbox", "--disable-gpu"]
@@ -263,7 +285,9 @@ def draw(client: httpx.Client) -> None:
             took.append(page.evaluate("performance.getEntriesByName('drawn').at(-1).startTime"))
         num = page.locator(".chart canvas").count()
         browser.close()
-    print(f"{num} charts of {NUM_STEPS} steps drawn {statistics.median(took):.0f} ms after asking for the page")
+    print(
+        f"{num} charts of {NUM_STEPS} steps drawn {statistics.median(took):.0f} ms after asking for the page"
+    )
 
 
 def main(folder: Path) -> None:

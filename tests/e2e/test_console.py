@@ -20,7 +20,10 @@ from strop.server.supervisor.trainers import TRAINER_COMMAND
 from strop.store.trajectory_lists import Wanted, find_trajectories
 
 
-RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"], "resultTypes": ["violations"]}
+RULES = {
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
+    "resultTypes": ["violations"],
+}
 """Of axe: what the guidelines ask for at levels A and AA."""
 
 
@@ -82,11 +85,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     barracks = Barracks()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STROP_HOME", str(folder / "home"))
-        with serving(
-            folder / "home", trainer=tuple(TRAINER_COMMAND), make_replica=barracks.make
-        ) as server:
+        with serving(folder / "home", trainer=tuple(TRAINER_COMMAND), make_replica=barracks.make) as server:
             record_job(server.database, "ft-1", name="recorded")
-            job_id = submit(server, save_tiny_model(folder / "model"), hyper_parameters={**HYPER, "n_epochs": 200})
+            job_id = submit(
+                server, save_tiny_model(folder / "model"), hyper_parameters={**HYPER, "n_epochs": 200}
+            )
             yield Service(server, job_id)
 
 
@@ -98,7 +101,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visitor(service: Service, browser: Browser, caplog: pytest.LogCaptureFixture) -> Iterator[Visitor]:
-    """Signed in. Whatever a test does: no error in the page or the server, nothing asked of another machine."""
+    """Signed in. Whatever a test does: no error in the page or the server, nothing asked elsewhere."""
     with visiting(browser, service.url) as made:
         made.sign_in(service.server.key)
         yield made
@@ -182,7 +185,9 @@ def test_charts_are_explained_zoomed_together_smoothed_and_overlaid(service: Ser
     page.keyboard.press("Tab")
     zooms = "[...document.querySelectorAll('.canvas canvas')].map((one) => echarts.getInstanceByDom(one.closest('.canvas')).getOption().dataZoom[0].startValue)"
     assert set(page.evaluate(zooms)) == {2}
-    ids = "echarts.getInstanceByDom(document.querySelector('.canvas')).getOption().series.map((one) => one.id)"
+    ids = (
+        "echarts.getInstanceByDom(document.querySelector('.canvas')).getOption().series.map((one) => one.id)"
+    )
     assert page.evaluate(ids) == ["band-0", "line-0"]
     page.evaluate("document.querySelector('input[name=smooth]').value = 0.6")
     page.locator("input[name=smooth]").dispatch_event("input", {"bubbles": True})

@@ -12,6 +12,7 @@ from strop.store.events import EventRow
 from strop.store.jobs import JobRow
 from strop.store.tables import Page, page_of
 
+
 def find_jobs(
     session: Session,
     *,

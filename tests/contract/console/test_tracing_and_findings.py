@@ -21,7 +21,8 @@ ROLLOUT = "1-train-0-r1"
 def span(name: str, kind: SpanKind, parent: str | None, start: int, took: int, **more: object) -> Span:
     values = {
         "trace_id": "t1", "span_id": name, "parent_span_id": parent, "name": name, "kind": kind,
-        "status": SpanStatus.OK, "start_ns": start * 10**9, "duration_ns": took * 10**9, "rollout_id": ROLLOUT,
+        "status": SpanStatus.OK, "start_ns": start * 10**9, "duration_ns": took * 10**9,
+        "rollout_id": ROLLOUT,
     }  # fmt: skip
     return Span(**{**values, **more})  # type: ignore[arg-type]
 
@@ -67,7 +68,10 @@ def test_without_spans_the_page_says_how_to_get_them(browser: httpx.Client):
 
 @pytest.mark.parametrize(
     ("language", "words"),
-    [("en", "P1 · Not converging steps 2 – now flat reward Why:"), ("zh", "P1 · 不收敛 步 2 – 至今 奖励不动 原因")],
+    [
+        ("en", "P1 · Not converging steps 2 – now flat reward Why:"),
+        ("zh", "P1 · 不收敛 步 2 – 至今 奖励不动 原因"),
+    ],
 )
 def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
     server: Server, browser: httpx.Client, language: str, words: str
