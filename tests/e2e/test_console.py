@@ -19,7 +19,6 @@ from fakes.server import Server, eventually, serving
 from strop.server.supervisor.trainers import TRAINER_COMMAND
 from strop.store.trajectory_lists import Wanted, find_trajectories
 
-
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"],
     "resultTypes": ["violations"],
@@ -183,7 +182,8 @@ def test_charts_are_explained_zoomed_together_smoothed_and_overlaid(service: Ser
     page.fill("input[name=from]", "2")
     page.fill("input[name=to]", "3")
     page.keyboard.press("Tab")
-    zooms = "[...document.querySelectorAll('.canvas canvas')].map((one) => echarts.getInstanceByDom(one.closest('.canvas')).getOption().dataZoom[0].startValue)"
+    all_charts = "[...document.querySelectorAll('.canvas canvas')].map((one) => one.closest('.canvas'))"
+    zooms = f"{all_charts}.map((one) => echarts.getInstanceByDom(one).getOption().dataZoom[0].startValue)"
     assert set(page.evaluate(zooms)) == {2}
     ids = (
         "echarts.getInstanceByDom(document.querySelector('.canvas')).getOption().series.map((one) => one.id)"
