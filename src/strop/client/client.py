@@ -60,6 +60,9 @@ class Jobs(_Group):
     metrics = blocking(jobs.metrics)
     trajectories = blocking(jobs.trajectories)
     trajectory = blocking(jobs.trajectory)
+    spans = blocking(jobs.spans)
+    span_tree = blocking(jobs.span_tree)
+    diagnosis = blocking(jobs.diagnosis)
     checkpoints = blocking(jobs.checkpoints)
     publish = blocking(jobs.publish)
 
@@ -170,6 +173,9 @@ class AsyncJobs(_AsyncGroup):
     metrics = awaited(jobs.metrics)
     trajectories = awaited(jobs.trajectories)
     trajectory = awaited(jobs.trajectory)
+    spans = awaited(jobs.spans)
+    span_tree = awaited(jobs.span_tree)
+    diagnosis = awaited(jobs.diagnosis)
     checkpoints = awaited(jobs.checkpoints)
     publish = awaited(jobs.publish)
 
