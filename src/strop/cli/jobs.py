@@ -59,11 +59,12 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     from strop.cli.follow import EXIT_STATUS
+    from strop.cli.run import overrides
     from strop.cli.submitting import submit_file
 
     console = Console(stderr=True)
     with open_client(server) as client:
-        made = submit_file(client, job, settings or [], console)
+        made = submit_file(client, job, overrides(settings or [], {})[0], console)
         if wait:
             made = _followed(client, made.job_id, console)
     if as_json:

@@ -1,34 +1,23 @@
-"""`strop run job.yaml`: train here and now, until the end or Ctrl-C."""
+"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through a server of its own."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from strop.cli.memory import use_huge_pages
+from strop.cli.own_run import EXIT_CANCELED
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
-    from strop.cli.session import Session
-    from strop.pipeline.loop import RunResult
     from strop.schema.config import JobConfig
-
-EXIT_CANCELED = 130
-"""As a shell reports a program ended by Ctrl-C."""
 
 
 def run(
@@ -90,45 +79,23 @@ def run(
     ] = None,
 ) -> None:
     """"""
-    from strop.cli.resume import find_resumed, finished_result
-
+    asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
         from strop.cli.submitting import run_there
 
         refuse_local(out=out, resume=resume)
-        given = [
-            *(settings or []),
-            *(
-                f"{name}={value}"
-                for name, value in (("max_steps", steps), ("seed", seed))
-                if value is not None
-            ),
-        ]
-        raise typer.Exit(run_there(server, job, given, as_json=as_json))
-    if not dry_run:
-        use_huge_pages()
-    config = read_job(job, settings or [], steps=steps, seed=seed)
+        raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
+    config = load(job, *asked)
     if dry_run:
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
-    resumed = find_resumed(resume, out) if resume is not None else None
-    ended = finished_result(config, resumed) if resumed is not None else None
-    if resumed is not None and ended is not None:
-        result, job_id, published_as = ended, resumed.job_id, None
-        text = t(
-            f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
-            f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
-        )
-        console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
-    else:
-        result, session = train_here(config, console, out=out, resumed=resumed)
-        job_id, published_as = session.job_id, session.published_as
+    told = finished(config, resume, out, console) or _train(job, asked, resume, out, console)
     if as_json:
-        print(json.dumps(summary(config, job_id, result, published_as=published_as), indent=2))
+        print(json.dumps(told, indent=2))
     else:
-        report(console, job_id, result, published_as=published_as)
-    if result.status is JobStatus.CANCELED:
+        report(console, told)
+    if told["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
 
 
@@ -136,6 +103,58 @@ run.__doc__ = t(
     "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
     "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
+
+
+def _train(job: Path, given: Given, resume: str | None, out: Path | None, console: Console) -> dict[str, Any]:
+    from strop.cli.own_run import checked_folder, train_with_own_server
+    from strop.cli.resume import find_resumed
+    from strop.schema.submission import LocalRun
+
+    resumed = find_resumed(resume, out) if resume is not None else None
+    folder = checked_folder(out, resumed)
+    if resumed is not None:
+        where = folder or t("the new job's own folder", "新任务自己的目录")
+        text = t(
+            f"goes on from {resumed.checkpoint}; its checkpoints go to {where}",
+            f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
+        )
+        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
+    overridden, given_by = asked
+    local = LocalRun(
+        job_file=job.absolute(),
+        overrides=overridden,
+        given_by=given_by,
+        out=folder,
+        resume=resumed.checkpoint if resumed is not None else None,
+    )
+    return train_with_own_server(local, console)
+
+
+def finished(
+    config: JobConfig, resume: str | None, out: Path | None, console: Console
+) -> dict[str, Any] | None:
+    """The summary of the run to go on with where it has nothing left to do.
+
+    Raises:
+        ConfigError, CheckpointError: there is nothing to go on from.
+    """
+    from strop.cli.resume import find_resumed
+
+    resumed = find_resumed(resume, out) if resume is not None else None
+    if resumed is None or not resumed.saved["published"]:
+        return None
+    from strop.cli.resume import finished_result
+    from strop.cli.training import summary
+
+    ended = finished_result(config, resumed)
+    if ended is None:
+        return None
+    text = t(
+        f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
+        f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
+    )
+    console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
+    return summary(config, resumed.job_id, ended, published_as=None)
 
 
 def refuse_local(**given: str | Path | None) -> None:
@@ -160,9 +179,7 @@ def refuse_local(**given: str | Path | None) -> None:
         raise ConfigError("--server", problems)
 
 
-def read_job(
-    job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None
-) -> JobConfig:
+def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobConfig:
     """A job file with the options of the command line, checked; a name that stands for no model is refused.
 
     Raises:
@@ -171,13 +188,14 @@ def read_job(
     from strop.pipeline.config import load_job
     from strop.policy.model_names import complaint
 
-    given, given_by = overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
     return load_job(job, given, given_by=given_by, check_model=complaint)
 
 
-def overrides(
-    settings: list[str], options: Mapping[str, tuple[str, object]]
-) -> tuple[dict[str, object], dict[str, str]]:
+Given = tuple[dict[str, object], dict[str, str]]
+"""Overrides for `load_job`, and who gave each."""
+
+
+def overrides(settings: list[str], options: Mapping[str, tuple[str, object]]) -> Given:
     """`--set` texts and options with their keys -> overrides for `load_job`, and who gave each.
 
     Raises:
@@ -235,166 +253,12 @@ def _origin(origin: str) -> str:
     return t(origin, f"{method} 的默认值") if method != origin else origin
 
 
-Then = Callable[[Any, "RunResult"], Awaitable[None]]
-"""Gets the session that the run was made in, of whichever kind."""
-
-
-def train_here(
-    config: JobConfig,
-    console: Console,
-    *,
-    out: Path | None = None,
-    resumed: Resumed | None = None,
-    anew: bool = False,
-    then: Then | None = None,
-) -> tuple[RunResult, Session | OfflineSession]:
-    """Open a session, train in it with live progress, and let `then` use it before it closes.
-
-    With `anew` the checkpoints of an earlier run in `out` are removed.
-    """
-    from strop.cli.progress import LiveProgress
-    from strop.pipeline.stop import StopFlag
-
-    opened, train = kind_of_run(config)
-
-    async def work() -> tuple[RunResult, Session | OfflineSession]:
-        stop = StopFlag()
-        live = LiveProgress(console)
-        async with opened(
-            config, out=out, resumed=resumed, anew=anew, watchers=[live], say=live.say
-        ) as session:
-            listen_to_interrupts(stop.set, console)
-            live.total_steps = session.total_steps
-            with live:
-                result = await train(
-                    session.config,
-                    session.machines,
-                    session.training,
-                    session.validation,
-                    job_id=session.job_id,
-                    folder=session.folder,
-                    stop=stop,
-                    resume_from=resumed.checkpoint if resumed is not None else None,
-                )
-            session = replace(session, published_as=publish(session, result))
-            if then is not None and result.status is JobStatus.SUCCEEDED:
-                await then(session, result)
-        return result, session
-
-    return asyncio.run(work())
-
-
-def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
-    """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
-    if config.training_type.offline:
-        from strop.cli.offline_session import open_offline_session
-        from strop.pipeline.offline import train_offline
-
-        return open_offline_session, train_offline
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train
-
-    return open_session, train
-
-
-def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
-    """A finished run's last checkpoint becomes a model with a name. Returns the name.
-
-    The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
-    `NAME-v2`, `NAME-v3` ... that is free.
-    """
-    from strop.policy.checkpoint import read_manifest
-    from strop.schema.job import Checkpoint
-    from strop.store.checkpoints import checkpoint_id
-    from strop.store.jobs import name_output
-    from strop.store.published import publish_checkpoint
-
-    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
-        return None
-    manifest = read_manifest(result.checkpoint)
-    checkpoint = Checkpoint(
-        checkpoint_id=checkpoint_id(session.job_id, manifest.step),
-        job_id=session.job_id,
-        step=manifest.step,
-        folder=result.checkpoint,
-        policy_version=manifest.policy_version,
-        validation=dict(result.validations).get(manifest.step),
-        published=True,
-        created_at=datetime.now(UTC),
-    )
-    session.store.flush()  # the hashes of the inputs are read back
-    wanted = session.config.tuned_model_name or session.job_id
-    database = session.store.database
-    model = publish_checkpoint(database, checkpoint, wanted, next_free=True)
-    if model.name != wanted:
-        with database.write() as writing:
-            name_output(writing, session.job_id, model.name)
-    session.machines.recorder.event(
-        "published",
-        t(f"published as {model.name}", f"已发布为 {model.name}"),
-        step=result.steps,
-        data={"name": model.name},
-    )
-    return model.name
-
-
-def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
-    """The first Ctrl-C (or SIGTERM) asks the run to end in order, the second cancels what it is doing.
-
-    An optimizer update works in a thread and cannot be cut; it is waited for.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    asked = False
-
-    def interrupted() -> None:
-        nonlocal asked
-        if asked and task is not None:
-            task.cancel()
-            return
-        asked = True
-        stop()
-        console.print(
-            t(
-                "ending after the current phase, with a checkpoint; once more to end without one",
-                "当前阶段结束后保存检查点并退出；再按一次则不保存",
-            ),
-            style="yellow",
-        )
-
-    if sys.platform != "win32":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupted)
-
-
-def summary(
-    config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
-) -> dict[str, object]:
-    """What a script wants to know of a finished run."""
-    hyper, kind = config.hyper_parameters, config.training_type
-    measured = "loss" if kind.offline else "mean_at_1"
-    return {
-        "job_id": job_id,
-        "status": result.status.value,
-        "model": config.model.name,
-        "training_type": kind.value,
-        "algorithm": kind.value if kind.offline else hyper.algorithm,
-        "seed": hyper.seed,
-        "steps": result.steps,
-        "validation": [{"step": step, measured: value} for step, value in result.validations],
-        "tokens_sampled": result.sampled_tokens,
-        "tokens_trained": result.trained_tokens,
-        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-        "best_checkpoint": str(result.best) if result.best else None,
-        "published_as": published_as,
-    }
-
-
-def report(console: Console, job_id: str, result: RunResult, *, published_as: str | None) -> None:
+def report(console: Console, told: Mapping[str, Any]) -> None:
     """Tell a person how it ended and what to do next."""
-    console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
-    if result.checkpoint is not None:
-        model = published_as or result.checkpoint
+    steps, name = told["steps"], told["published_as"]
+    console.print(f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步"))
+    if told["checkpoint"] is not None:
+        model = name or told["checkpoint"]
         console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)
-    if published_as is not None:
-        console.print(f"strop serve {published_as}", highlight=False, soft_wrap=True, markup=False)
+    if name is not None:
+        console.print(f"strop serve {name}", highlight=False, soft_wrap=True, markup=False)

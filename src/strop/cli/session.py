@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import claim_folder, open_record
+from strop.cli.job_record import Submitted, open_record
 from strop.cli.resume import Resumed
+from strop.cli.run_folder import claim_folder
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
@@ -71,15 +72,6 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
-class Submitted(Protocol):
-    """A job that a server has put into the store, and what becomes of the statuses that the run tells."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    def around(self, recorder: StoreRecorder) -> Recorder: ...
-
-
 class EnginePublisher:
     """Publishing on one machine: the engine copies the learner's weights in memory."""
 
@@ -107,7 +99,7 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A `submitted` job
+    `out`, `resumed` and `anew` as for `run_folder.claim_folder`. `say` hears what takes long. A `submitted` job
     is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
@@ -146,7 +138,7 @@ async def open_session(
             resumed=resumed,
             say=say,
             inputs=hash_inputs(config),
-            submitted=submitted is not None,
+            submitted=submitted,
         )
         pool = WorkerPool(
             config.functions,

@@ -10,7 +10,6 @@ from typing import Self, TypeVar
 
 from strop.client import deployments, files, functions, jobs, models
 from strop.client.drive import AsyncDriver, Driver, awaited, blocking
-from strop.client.files import segment
 from strop.client.wire import Steps
 from strop.schema.shown import StreamItem
 
@@ -62,12 +61,13 @@ class Jobs(_Group):
     trajectory = blocking(jobs.trajectory)
     checkpoints = blocking(jobs.checkpoints)
     publish = blocking(jobs.publish)
+    run = blocking(jobs.run)
 
-    def stream(self, job_id: str) -> Generator[StreamItem]:
-        """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
-        itself.
+    def stream(self, job_id: str, *, progress: bool = False) -> Generator[StreamItem]:
+        """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`
+        also checkpoints and how far each phase is. Reconnects by itself.
         """
-        return self._driver.stream(f"fine-tunes/{segment(job_id)}/stream")
+        return self._driver.stream(jobs.stream_path(job_id, progress=progress))
 
 
 class Models(_Group):
@@ -172,12 +172,13 @@ class AsyncJobs(_AsyncGroup):
     trajectory = awaited(jobs.trajectory)
     checkpoints = awaited(jobs.checkpoints)
     publish = awaited(jobs.publish)
+    run = awaited(jobs.run)
 
-    def stream(self, job_id: str) -> AsyncGenerator[StreamItem]:
-        """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
-        itself.
+    def stream(self, job_id: str, *, progress: bool = False) -> AsyncGenerator[StreamItem]:
+        """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`
+        also checkpoints and how far each phase is. Reconnects by itself.
         """
-        return self._driver.stream(f"fine-tunes/{segment(job_id)}/stream")
+        return self._driver.stream(jobs.stream_path(job_id, progress=progress))
 
 
 class AsyncModels(_AsyncGroup):

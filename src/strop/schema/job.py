@@ -111,6 +111,16 @@ class Event(_Record):
     created_at: datetime
 
 
+class Progress(_Record):
+    """How far a phase (`rollout`, `reward`, `validation`, `update` ...) of a step is."""
+
+    job_id: str
+    step: int
+    phase: str
+    done: int
+    total: int
+
+
 class LogLine(_Record):
     """One line of output. `component` is `trainer`, `engine` or `function:<name>`."""
 

@@ -245,8 +245,29 @@ class Listed(Generic[Item]):
         return len(self.items)
 
 
-StreamItem = JobInfo | EventInfo | StepMetrics
-"""What a job's stream says: a new status, an event, metrics of a step."""
+class Saved(_Shown):
+    """A checkpoint is whole on the server's disk."""
+
+    step: int
+    folder: str
+    validation: float | None = None
+    best: bool = False
+    published: bool = False
+    policy_version: int
+
+
+class PhaseProgress(_Shown):
+    """How far a phase of a step is."""
+
+    step: int
+    phase: str
+    done: int
+    total: int
+
+
+StreamItem = JobInfo | EventInfo | StepMetrics | Saved | PhaseProgress
+"""What a job's stream says: a new status, an event, metrics of a step; where asked for, checkpoints and how
+far each phase is."""
 
 
 def stream_item(value: dict[str, Any]) -> StreamItem | None:
@@ -260,5 +281,9 @@ def stream_item(value: dict[str, Any]) -> StreamItem | None:
             metrics = cast("dict[str, object]", value.get("metrics") or {})
             numbers = {name: one for name, one in metrics.items() if isinstance(one, int | float)}
             return StepMetrics.model_validate({"step": value.get("step"), "metrics": numbers})
+        case "checkpoint":
+            return Saved.model_validate(value)
+        case "progress":
+            return PhaseProgress.model_validate(value)
         case _:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
 
 from strop import __version__
-from strop.schema.access import Caller
+from strop.schema.access import DEFAULT_WORKSPACE, Caller
 from strop.server import (
     api_page,
     deployments,
@@ -21,6 +22,7 @@ from strop.server import (
     job_details,
     models,
     openai_proxy,
+    runs,
     triggers,
     uploads,
 )
@@ -90,9 +92,10 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        services.layers.take_up()
+        if not settings.private:
+            services.layers.take_up()
         supervision = asyncio.create_task(services.supervisor.run()) if settings.supervise else None
-        if settings.supervise:
+        if settings.supervise and not settings.private:
             await services.fleets.open()
         try:
             async with open_instances(settings, database, services.blobs, services.layers) as instances:
@@ -119,12 +122,15 @@ def create_app(
     app.state.services = services
     install_failures(app)
     shown = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
-    for router in ROUTERS:
+    for router in (*ROUTERS, runs.router) if settings.private else ROUTERS:
         app.include_router(router, prefix=API, dependencies=shown)
     for router in OPEN_ROUTERS:
         app.include_router(router)
 
     def lookup(key: str) -> Caller:
+        own = settings.own_key
+        if own is not None and secrets.compare_digest(key.encode(), own.encode()):
+            return Caller(workspace_id=DEFAULT_WORKSPACE, key_id="own", key_name="local")
         with services.database.read() as session:
             return caller_of(session, key)
 

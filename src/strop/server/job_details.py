@@ -13,8 +13,15 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from strop.schema.function import TaskStatus
-from strop.schema.job import Job, JobStatus
-from strop.server.job_views import checkpoint_shown, event_shown, job_shown, line_shown, trajectory_shown
+from strop.schema.job import Job, JobStatus, Progress
+from strop.server.job_views import (
+    checkpoint_shown,
+    event_shown,
+    job_shown,
+    line_shown,
+    saved_shown,
+    trajectory_shown,
+)
 from strop.server.replies import output, without_nulls
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.checkpoints import list_checkpoints
@@ -23,6 +30,7 @@ from strop.store.events import list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
 from strop.store.metrics import step_metrics
+from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
@@ -149,10 +157,16 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def stream(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+async def stream(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
+) -> Response:
     await asyncio.to_thread(_job, services.database, job_id, caller.workspace_id)
     headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    told = _follow(services.database, job_id, request)
+    told = _follow(services.database, job_id, request, _Told(with_progress=progress))
     return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
 
@@ -164,10 +178,12 @@ class _Told:
     cursor: str | None = None
     steps: dict[int, int] = field(default_factory=dict[int, int])
     number: int = 0
+    with_progress: bool = False
+    progress: Progress | None = None
+    checkpoints: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
 
 
-async def _follow(database: Database, job_id: str, request: Request) -> AsyncGenerator[str]:
-    told = _Told()
+async def _follow(database: Database, job_id: str, request: Request, told: _Told) -> AsyncGenerator[str]:
     silent_since = time.monotonic()
     while True:
         frames, ended = await asyncio.to_thread(_news, database, job_id, told)
@@ -191,6 +207,8 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         page = list_events(session, job_id, after=told.cursor)
         curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
         submission = submissions_of(session, [job_id]).get(job_id)
+        progress = find_progress(session, job_id) if told.with_progress else None
+        saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
     news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in page.items]
     told.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
@@ -201,6 +219,13 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         if len(values) > told.steps.get(step, 0):
             told.steps[step] = len(values)
             news.append({"type": "metrics", "step": step, "metrics": values})
+    for one in saved:
+        if (one.step, one.published) not in told.checkpoints:
+            told.checkpoints.add((one.step, one.published))
+            news.append({"type": "checkpoint", **saved_shown(one)})
+    if progress is not None and progress != told.progress and not job.status.final:
+        told.progress = progress
+        news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
     if job.status is not told.status:
         told.status = job.status
         news.append({"type": "status", **job_shown(job, submission)})

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Select, Text, column, delete, func, select, table, tuple_, update
+from sqlalchemy import Index, Select, column, delete, func, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
@@ -24,20 +24,20 @@ class JobRow(Base):
         Index(None, "workspace_id", "created_at", "job_id"),
     )
 
-    job_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, primary_key=True)
     name: Mapped[str] = mapped_column(Written)
-    status: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Written)
     model: Mapped[str] = mapped_column(Written)
-    workspace_id: Mapped[str] = mapped_column(Text, server_default=DEFAULT_WORKSPACE)
+    workspace_id: Mapped[str] = mapped_column(Written, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
-    host: Mapped[str | None] = mapped_column(Text)
+    host: Mapped[str | None] = mapped_column(Written)
     pid: Mapped[int | None]
-    process_started: Mapped[str | None] = mapped_column(Text)
-    resumes: Mapped[str | None] = mapped_column(Text)
+    process_started: Mapped[str | None] = mapped_column(Written)
+    resumes: Mapped[str | None] = mapped_column(Written)
 
     def job(self) -> Job:
         return Job(
@@ -58,7 +58,7 @@ class JobRow(Base):
         )
 
 
-_SUBMITTED = table("submissions", column("job_id"))
+_SUBMITTED = table("submissions", column("job_id"), column("owner"))
 """By its name: the module of that table stands on this one."""
 
 
@@ -216,18 +216,27 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
     """Move every job whose process is gone to FAILED, with the reason. Returns them.
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
-    known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart.
+    known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart; a
+    private server's are lost with it.
     """
     moving = [status.value for status in JobStatus if not status.final]
-    own = JobRow.job_id.not_in(select(_SUBMITTED.c.job_id))
-    rows = session.scalars(
-        select(JobRow).where(JobRow.status.in_(moving), JobRow.pid.is_not(None), own)
+    found = session.execute(
+        select(JobRow, _SUBMITTED.c.job_id, _SUBMITTED.c.owner)
+        .outerjoin(_SUBMITTED, _SUBMITTED.c.job_id == JobRow.job_id)
+        .where(JobRow.status.in_(moving))
     ).all()
-    return [
-        move_job(session, row.job_id, JobStatus.FAILED, error=_lost(mark))
-        for row in rows
-        if (mark := _process_of(row)) is not None and (row.job_id == surely or is_gone(mark))
-    ]
+    lost: list[Job] = []
+    for row, submitted, owner in found:
+        if submitted is not None and owner is None:
+            continue
+        marks = [mark for mark in (_process_of(row), _mark(owner)) if mark is not None]
+        if marks and (row.job_id == surely or all(is_gone(mark) for mark in marks)):
+            lost.append(move_job(session, row.job_id, JobStatus.FAILED, error=_lost(marks[0])))
+    return lost
+
+
+def _mark(text: str | None) -> ProcessMark | None:
+    return None if text is None else ProcessMark.read(text)
 
 
 def live_jobs(session: Session) -> list[Job]:
@@ -253,6 +262,18 @@ def process_of(job: Job) -> ProcessMark | None:
     if job.host is None or job.pid is None or job.process_started is None:
         return None
     return ProcessMark(host=job.host, pid=job.pid, started=job.process_started)
+
+
+def describe_job(session: Session, job_id: str, config: dict[str, Any]) -> None:
+    """Write the configuration anew, once the machine has settled what was left to it. Mask secrets before.
+
+    Raises:
+        MissingError: no such job.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    row.config = config
 
 
 def unclaim_job(session: Session, job_id: str) -> None:

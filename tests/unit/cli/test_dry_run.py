@@ -15,7 +15,7 @@ run = import_module("strop.cli.run")  # the package has the command of that name
 @pytest.fixture
 def config(tmp_path):
     path = write(lay_out(tmp_path), GOOD)
-    return run.read_job(path, ["eval_steps=1"], steps=3)
+    return run.load(path, *run.given(["eval_steps=1"], steps=3))
 
 
 def test_json_holds_values_and_origins(config, capsys):
@@ -43,9 +43,9 @@ def test_the_table_has_a_line_for_each_value(config, capsys, monkeypatch, langua
 def test_a_key_given_twice_on_the_command_line_is_refused(tmp_path):
     path = write(lay_out(tmp_path), GOOD)
     with pytest.raises(ConfigError, match="max_steps is set twice, also by --steps"):
-        run.read_job(path, ["max_steps=4"], steps=3)
+        run.load(path, *run.given(["max_steps=4"], steps=3))
     with pytest.raises(ConfigError, match="'seed' is not KEY=VALUE"):
-        run.read_job(path, ["seed"])
+        run.load(path, *run.given(["seed"]))
 
 
 def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
@@ -53,4 +53,4 @@ def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
     with pytest.raises(
         ConfigError, match=r"job\.yaml:2: model: no model 'smollm2-135'.*did you mean 'smollm2-135m'"
     ):
-        run.read_job(path, [])
+        run.load(path, *run.given([]))
