@@ -17,6 +17,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.resume import Resumed
     from strop.schema.config import JobConfig
 
 
@@ -79,6 +80,8 @@ def run(
     ] = None,
 ) -> None:
     """"""
+    from strop.cli.resume import find_resumed
+
     asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
         from strop.cli.submitting import run_there
@@ -90,7 +93,8 @@ def run(
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
-    told = finished(config, resume, out, console) or _train(job, asked, resume, out, console)
+    resumed = find_resumed(resume, out) if resume is not None else None
+    told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
     if as_json:
         print(json.dumps(told, indent=2))
     else:
@@ -105,12 +109,12 @@ run.__doc__ = t(
 )
 
 
-def _train(job: Path, given: Given, resume: str | None, out: Path | None, console: Console) -> dict[str, Any]:
+def _train(
+    job: Path, asked: Given, resumed: Resumed | None, out: Path | None, console: Console
+) -> dict[str, Any]:
     from strop.cli.own_run import checked_folder, train_with_own_server
-    from strop.cli.resume import find_resumed
     from strop.schema.submission import LocalRun
 
-    resumed = find_resumed(resume, out) if resume is not None else None
     folder = checked_folder(out, resumed)
     if resumed is not None:
         where = folder or t("the new job's own folder", "新任务自己的目录")
@@ -130,17 +134,12 @@ def _train(job: Path, given: Given, resume: str | None, out: Path | None, consol
     return train_with_own_server(local, console)
 
 
-def finished(
-    config: JobConfig, resume: str | None, out: Path | None, console: Console
-) -> dict[str, Any] | None:
+def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> dict[str, Any] | None:
     """The summary of the run to go on with where it has nothing left to do.
 
     Raises:
-        ConfigError, CheckpointError: there is nothing to go on from.
+        CheckpointError: it is another job's.
     """
-    from strop.cli.resume import find_resumed
-
-    resumed = find_resumed(resume, out) if resume is not None else None
     if resumed is None or not resumed.saved["published"]:
         return None
     from strop.cli.resume import finished_result
@@ -193,6 +192,15 @@ def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobCo
 
 Given = tuple[dict[str, object], dict[str, str]]
 """Overrides for `load_job`, and who gave each."""
+
+
+def given(settings: list[str], *, steps: int | None = None, seed: int | None = None) -> Given:
+    """What the command line says of a job.
+
+    Raises:
+        ConfigError: a text without `=`, or a key that is set twice.
+    """
+    return overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
 
 
 def overrides(settings: list[str], options: Mapping[str, tuple[str, object]]) -> Given:

@@ -293,7 +293,8 @@ def _end_with_stdin() -> None:
     """End, as hard as by SIGKILL, when whoever holds the other end of stdin has: no run goes on without its user."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not sys.stdin: its lock would be held at the interpreter's end
+            continue
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, name="tied", daemon=True).start()

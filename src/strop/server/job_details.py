@@ -38,6 +38,8 @@ from strop.store.trajectories import get_trajectory, list_trajectories
 router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
 
 _POLL_S = 0.5
+_LAST_EVENTS = ("published", "not_published", "result")
+"""What comes after the last step and its checkpoint; the rest comes before what it explains."""
 _KEEP_ALIVE_S = 15.0
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
@@ -209,7 +211,9 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         submission = submissions_of(session, [job_id]).get(job_id)
         progress = find_progress(session, job_id) if told.with_progress else None
         saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in page.items]
+    told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
+    first = [event for event in page.items if event.kind not in _LAST_EVENTS]
+    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in first]
     told.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
     for name, points in curves.items():
@@ -223,6 +227,7 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         if (one.step, one.published) not in told.checkpoints:
             told.checkpoints.add((one.step, one.published))
             news.append({"type": "checkpoint", **saved_shown(one)})
+    news += [{"type": "event", **event_shown(event)} for event in told_last]
     if progress is not None and progress != told.progress and not job.status.final:
         told.progress = progress
         news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
