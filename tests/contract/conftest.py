@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from fakes.postgres import MIGRATED, Postgres, installed, postgres
+from fakes.postgres import MIGRATED, Postgres, postgres
+from fakes.programs import program
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Postgres]:
-    """A PostgreSQL of this session's own. Skipped only where none is installed."""
-    programs = installed()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
-    with postgres(programs) as running:
+    """A PostgreSQL of this session's own."""
+    with postgres(Path(program("initdb")).parent) as running:
         yield running
 
 

@@ -70,13 +70,6 @@ class Postgres:
             there.execute(statement)
 
 
-def installed() -> Path | None:
-    """Where the newest PostgreSQL of this machine has its programs; Debian keeps them off the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda one: float(one.parts[4]))
-    on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
-
-
 @contextmanager
 def postgres(programs: Path) -> Generator[Postgres]:
     """Run a cluster while the block runs. It ends with this process, too, however that ends."""

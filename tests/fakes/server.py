@@ -21,6 +21,7 @@ import httpx
 import uvicorn
 
 from strop.cli.flow import PipelineFlow
+from strop.console import mount_console
 from strop.runtime.listening import listen
 from strop.schema.job import LogLine
 from strop.server.app import create_app
@@ -105,6 +106,7 @@ class Server:
         self.home = home
         self.database = database
         self.http = self.client(key)
+        self.sign_in_link: str | None = None
 
     @property
     def api(self) -> str:
@@ -199,6 +201,7 @@ def serving(
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)
     app = create_app(chosen, PipelineFlow(), trainer_command=trainer)
+    pages = mount_console(app, app.state.services)
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)
@@ -208,6 +211,7 @@ def serving(
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     made = Server(url, key.path.read_text().strip(), home, database)
+    made.sign_in_link = pages.sign_in_link(url, key.key_id) if key.key_id else None
     try:
         eventually(lambda: server.started)
         yield made

@@ -18,6 +18,8 @@ from strop.cli.remote import ServerOption, open_client
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.functions import validation_text
+from strop.functions.ark import input_of_body, is_ark_body
+from strop.functions.hints import input_hints
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import (
     INPUT_OF,
@@ -249,6 +251,14 @@ def _typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInp
             ),
             param_hint="--input",
         )
+    if func_type is FunctionType.GROUP_REWARD and is_ark_body(values):
+        try:
+            values = input_of_body(values)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--input") from error
+    else:
+        for hint in input_hints(func_type, values):
+            typer.echo(t(f"warning: {hint}", f"警告：{hint}"), err=True)
     try:
         return INPUT_OF[func_type].model_validate({**values, "func_type": func_type})
     except ValidationError as error:
@@ -257,7 +267,10 @@ def _typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInp
 
 def _json_text(reply: FunctionReply) -> str:
     if reply.output is not None:
-        return reply.output.model_dump_json()
+        ark = (reply.output.model_extra or {}).get(
+            "ark_reply"
+        )  # asked as Ark asks, so answered as Ark answers
+        return json.dumps(ark, ensure_ascii=False) if ark is not None else reply.output.model_dump_json()
     return json.dumps(
         {"status": "failed", "error": reply.error, "error_code": reply.error_code}, ensure_ascii=False
     )
@@ -279,6 +292,8 @@ def _pretty(output: FunctionOutput, latency_s: float) -> list[str]:
             if value not in (None, {}):
                 lines.append(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
     for name, value in (output.model_extra or {}).items():
+        if name == "ark_reply":
+            continue
         lines.append(f"  {name}: {json.dumps(value, ensure_ascii=False, default=str)}")
     return lines
 

@@ -143,7 +143,7 @@ def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> di
     if resumed is None or not resumed.saved["published"]:
         return None
     from strop.cli.resume import finished_result
-    from strop.cli.training import summary
+    from strop.cli.training_here import summary
 
     ended = finished_result(config, resumed)
     if ended is None:

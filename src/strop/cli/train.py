@@ -78,7 +78,7 @@ async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
     from strop.cli.resume import find_resumed
-    from strop.cli.training import kind_of_run, listen_to_interrupts
+    from strop.cli.training_here import kind_of_run, listen_to_interrupts
     from strop.pipeline.stop import StopFlag
     from strop.schema.config import JobConfig
     from strop.store.home import home
@@ -126,7 +126,7 @@ async def _run(
 ) -> None:
     """The flow, then the model's name, then the last words."""
     from strop.cli.follow import PLANNED_EVENT, RESULT_EVENT
-    from strop.cli.training import publish, summary
+    from strop.cli.training_here import publish, summary
 
     recorder, steps = session.machines.recorder, session.total_steps
     recorder.event(PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from strop.functions import validation_text
+from strop.functions.ark import input_of_body, is_ark_body, reply_of_output
 from strop.runtime.hosting import Failure, Host, Outcome
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
@@ -50,10 +51,16 @@ def create_app(host: Host, token: str) -> Starlette:
         if isinstance(payload, Response):
             return payload
         outcome = await _run_while_connected(host, payload, request)
+        if isinstance(outcome, bytes) and "ark_body" in (payload.model_extra or {}):
+            return JSONResponse(reply_of_output(json.loads(outcome)))
         return _reply(outcome)
 
+    paths = ["/api/v1", "/"] if host.speaks_ark else ["/api/v1"]  # Ark's console posts to "/"
     return Starlette(
-        routes=[Route("/health", health, methods=["GET"]), Route("/api/v1", call, methods=["POST"])]
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            *(Route(path, call, methods=["POST"]) for path in paths),
+        ]
     )
 
 
@@ -85,9 +92,14 @@ def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
         found = f"func_type is {given}, but function {host.spec.name!r} is a {host.func_type}"
         return _detail(422, f"Request parsing error: {found}")
     try:
+        given_values = cast("object", values)
+        if host.speaks_ark and is_ark_body(given_values):
+            values = input_of_body(given_values)
         return INPUT_OF[host.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")
+    except ValueError as error:
+        return _detail(422, f"Request parsing error: {error}")
 
 
 async def _run_while_connected(host: Host, payload: FunctionInput, request: Request) -> Outcome:

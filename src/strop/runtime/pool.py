@@ -122,6 +122,8 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         func_type=config.type,
         timeout_s=config.timeout,
         concurrency=config.runtime.concurrency,
+        params={"preset": config.preset, "params": config.params} if config.preset is not None else {},
+        metric_weights=config.reward_metric_weight,
         env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
         python=python,
     )

@@ -42,6 +42,7 @@ class WorkerProcess:
         self.draining = False
         self.port = 0
         self.func_type = FunctionType.ROLLOUT
+        self.sub_weights: dict[str, float] = {}
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
         """Start the process and wait until it listens.
@@ -77,6 +78,7 @@ class WorkerProcess:
             raise
         self.port = ready["port"]
         self.func_type = FunctionType(ready["func_type"])
+        self.sub_weights = ready["sub_weights"]
 
     async def kill(self) -> None:
         """End the worker with all its descendants; returns when they are gone and their output was read."""

@@ -19,7 +19,8 @@ class WorkerSpec:
     """One function as its worker sees it.
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
-    flight. `env` is secret: it is handed to the process and shown nowhere. `python` is the interpreter of a
+    flight. `params` are handed to the class when its object is made; `metric_weights` weigh its parts or
+    metrics. `env` is secret: it is handed to the process and shown nowhere. `python` is the interpreter of a
     layer; None takes the one that runs this.
     """
 
@@ -30,6 +31,8 @@ class WorkerSpec:
     timeout_s: float = 600.0
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metric_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     python: Path | None = None
 
     def to_json(self, token: str) -> str:
@@ -42,6 +45,8 @@ class WorkerSpec:
                 "func_type": self.func_type,
                 "timeout_s": self.timeout_s,
                 "concurrency": self.concurrency,
+                "params": dict(self.params),
+                "metric_weights": dict(self.metric_weights),
                 "token": token,
             }
         )

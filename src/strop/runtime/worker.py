@@ -61,7 +61,11 @@ async def _serve(spec: WorkerSpec, token: str, report: Callable[..., None]) -> N
     host.on_stuck = lambda: report(event="stuck")
     listener = listen(0)
     report(
-        event="ready", port=listener.getsockname()[1], func_type=host.func_type, class_name=host.class_name
+        event="ready",
+        port=listener.getsockname()[1],
+        func_type=host.func_type,
+        class_name=host.class_name,
+        sub_weights=host.sub_weights,
     )
     await serve(create_app(host, token), listener)
 

@@ -16,13 +16,17 @@ from strop.store import (  # noqa: F401  their tables
     entities,
     events,
     files,
+    findings,
     instance_logs,
+    job_moves,
     jobs,
     keys,
     logs,
     metrics,
     models,
     progress,
+    sessions,
+    spans,
     submissions,
     trajectories,
 )
@@ -49,7 +53,7 @@ def test_a_new_database_has_every_table(new_database):
     assert names == {
         "jobs", "metrics", "trajectories", "turns", "checkpoints", "logs", "events", "alembic_version",
         "workspaces", "api_keys", "files", "uploads", "entities", "layers", "instances", "instance_logs",
-        "submissions", "models", "deployments", "progress",
+        "submissions", "models", "deployments", "job_moves", "sessions", "spans", "findings", "progress",
     }  # fmt: skip
 
 
@@ -228,7 +232,7 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do():
     assert "secret" not in str(caught.value)
 
 
-VERSIONS = ["0001", "0002", "0003", "0004", "0005"]
+VERSIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

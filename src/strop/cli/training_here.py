@@ -1,4 +1,4 @@
-"""A checked job -> trained in this process, published and summed up: what `strop train` does.
+"""A checked job -> trained in this process, published under its name and summed up: what `strop train` does.
 
 `strop run` and `strop demo` ask a server of their own for it, which starts `strop train`.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
     from strop.cli.session import Session
-    from strop.pipeline.loop import RunResult
+    from strop.pipeline.course import RunResult
     from strop.schema.config import JobConfig
 
 
