@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.remote import AsJson, print_json
+from strop.cli.remote import AsJson, print_json, print_table
 from strop.cli.text import t
 from strop.errors import DataError, Problem
 
@@ -191,7 +191,7 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
                 str(told["with_tools"]),
                 *lengths,
             )
-        console.print(table)
+        print_table(table)
     for note in notes:
         console.print(
             f"{t('note', '提示')}  {note}", style="yellow", highlight=False, markup=False, soft_wrap=True

@@ -146,4 +146,4 @@ def load_rows(config: JobConfig, tokens: TextTokens) -> tuple[Dataset[Example], 
             path, config.training_type, max_length=config.hyper_parameters.max_length, tokens=tokens
         )
 
-    return load_both(config, load)
+    return load_both(config, load, id_of=lambda example: example.example_id)

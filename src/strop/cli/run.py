@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -90,6 +91,7 @@ def run(
         raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
     config = load(job, *asked)
     if dry_run:
+        check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
@@ -154,6 +156,24 @@ def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> di
     )
     console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
     return summary(config, resumed.job_id, ended, published_as=None)
+
+
+def check_functions(config: JobConfig) -> None:
+    """Load every function in a worker, as the run will, and end the workers again.
+
+    Raises:
+        FunctionError: every function whose class is not there or cannot be imported, with the user's part of
+            the traceback.
+    """
+    from strop.runtime.pool import WorkerPool
+
+    async def load_all() -> None:
+        workspace = Path(config.workspace_dir)
+        async with WorkerPool(config.functions, root=workspace, job_id="dry-run", on_line=lambda *_: None):
+            pass
+
+    if config.functions:
+        asyncio.run(load_all())
 
 
 def refuse_local(**given: str | Path | None) -> None:
@@ -239,6 +259,8 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
     for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
         table.add_column(title, overflow="fold")
     for key, origin in described["origins"].items():
+        if key.startswith("training.resources.") and origin == "default":
+            continue  # a cloud's words, which choose nothing here
         value = value_at(described, key)
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""

@@ -25,7 +25,7 @@ from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
-from strop.pipeline.dataset import Dataset, load_dataset
+from strop.pipeline.dataset import Dataset, joined, load_dataset
 from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
@@ -42,7 +42,7 @@ from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
 
-Rows = TypeVar("Rows")
+Item = TypeVar("Item")
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -218,21 +218,27 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
             prompt_length=gateway.prompt_length,
         )
 
-    return load_both(config, load)
+    return load_both(config, load, id_of=lambda sample: sample.sample_id)
 
 
-def load_both(config: JobConfig, load: Callable[[Path], Rows]) -> tuple[Rows, Rows | None]:
-    """The job's training and validation files through `load`, every bad row of both in one error."""
-    loaded: dict[str, Rows] = {}
+def load_both(
+    config: JobConfig, load: Callable[[Path], Dataset[Item]], *, id_of: Callable[[Item], str]
+) -> tuple[Dataset[Item], Dataset[Item] | None]:
+    """The job's training and validation files through `load`, every bad row of all of them in one error."""
+    loaded: dict[str, list[Dataset[Item]]] = {}
     problems: list[Problem] = []
     for dataset in config.datasets:
         try:
-            loaded[dataset.type] = load(Path(dataset.file_name))
+            loaded.setdefault(dataset.type, []).append(load(Path(dataset.file_name)))
         except DataError as error:
             problems += error.problems
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
-    return loaded["training"], loaded.get("validation")
+    held_out = loaded.get("validation")
+    return (
+        joined(loaded["training"], id_of=id_of),
+        joined(held_out, id_of=id_of) if held_out is not None else None,
+    )
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fakes.job_files import GOOD, lay_out, write
-from strop.errors import ConfigError
+from strop.errors import ConfigError, FunctionError
 
 run = import_module("strop.cli.run")  # the package has the command of that name
 
@@ -54,3 +54,33 @@ def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
         ConfigError, match=r"job\.yaml:2: model: no model 'smollm2-135'.*did you mean 'smollm2-135m'"
     ):
         run.load(path, *run.given([]))
+
+
+AGENT = """
+from strop import AbstractRolloutProcessor
+
+
+class Agent(AbstractRolloutProcessor):
+    async def process(self, input):
+        raise NotImplementedError
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (AGENT.replace("class Agent", "class Agents"), "no class 'Agent'.*did you mean 'Agents'"),
+        ("import nothing_of_that_name\n" + AGENT, "importing it failed.*line 1.*nothing_of_that_name"),
+    ],
+)
+def test_a_dry_run_loads_every_class_where_the_run_would(tmp_path, source, told):
+    folder = lay_out(tmp_path)
+    (folder / "functions" / "agent.py").write_text(source)
+    config = run.load(write(folder, GOOD), *run.given([]))
+    with pytest.raises(FunctionError, match=rf"(?s){told}"):
+        run.check_functions(config)
+
+
+def test_what_only_a_cloud_has_is_no_line_of_the_table_unless_the_job_says_it(config, capsys):
+    run.print_resolved(config, as_json=False)
+    assert "mtu" not in capsys.readouterr().out
