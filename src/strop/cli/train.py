@@ -27,11 +27,13 @@ from strop.errors import ConfigError, ConflictError, DataError, StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.evaluate import Ending
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
     from strop.cli.session import Session
     from strop.pipeline.ports import Recorder
     from strop.pipeline.stop import StopFlag
+    from strop.schema.config import JobConfig
     from strop.schema.submission import Submission
     from strop.store.database import Database
     from strop.store.recorder import StoreRecorder
@@ -90,6 +92,9 @@ async def _train(database: Database, submission: Submission) -> None:
     config = JobConfig.model_validate(submission.config)
     with database.read() as session:
         config = config.with_origins(get_job(session, submission.job_id).config.get("origins", {}))
+    if submission.evaluation is not None:
+        await _evaluate(database, submission, config, folder, pythons)
+        return
     resumed = None
     if local is not None:
         resumed = find_resumed(str(local.resume), local.out) if local.resume is not None else None
@@ -109,6 +114,31 @@ async def _train(database: Database, submission: Submission) -> None:
                 await _run(database, session, run_flow, local=local is not None, resumed=resumed, stop=stop)
             finally:
                 status.settle()
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _evaluate(
+    database: Database, submission: Submission, config: JobConfig, folder: Path, pythons: Mapping[str, Path]
+) -> None:
+    from strop.cli.evaluate import Ending, evaluate
+
+    assert submission.evaluation is not None
+    ending, status = Ending(), SubmittedStatus(database, submission.job_id, local=False)
+    watching = asyncio.create_task(_watch(database, submission.job_id, ending))
+    try:
+        await evaluate(
+            config,
+            submission.evaluation,
+            submitted=status,
+            folder=folder,
+            pythons=pythons,
+            say=_Saying(database, submission.job_id),
+            ending=ending,
+            settle=status.settle,
+        )
     finally:
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -270,7 +300,7 @@ def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:
     }
 
 
-async def _watch(database: Database, job_id: str, stop: StopFlag) -> None:
+async def _watch(database: Database, job_id: str, stop: StopFlag | Ending) -> None:
     """Ask the run to end once its owner wants that."""
     from strop.schema.submission import Wanted
     from strop.store.submissions import wanted_of

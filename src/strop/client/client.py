@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Generator
 from types import TracebackType
 from typing import Self, TypeVar
 
-from strop.client import deployments, files, functions, jobs, models
+from strop.client import deployments, evaluations, files, functions, jobs, models
 from strop.client.drive import AsyncDriver, Driver, awaited, blocking
 from strop.client.wire import Steps
 from strop.schema.shown import StreamItem
@@ -70,6 +70,16 @@ class Jobs(_Group):
         return self._driver.stream(jobs.stream_path(job_id, progress=progress))
 
 
+class Evaluations(_Group):
+    create = blocking(evaluations.create)
+    run = blocking(evaluations.run)
+    get = blocking(evaluations.get)
+    list = blocking(evaluations.list_)
+    cancel = blocking(evaluations.cancel)
+    delete = blocking(evaluations.delete)
+    wait = blocking(evaluations.wait)
+
+
 class Models(_Group):
     list = blocking(models.list_)
     get = blocking(models.get)
@@ -101,6 +111,7 @@ class Client:
         self.files = Files(self._driver)
         self.functions = Functions(self._driver)
         self.jobs = Jobs(self._driver)
+        self.evaluations = Evaluations(self._driver)
         self.models = Models(self._driver)
         self.deployments = Deployments(self._driver)
 
@@ -181,6 +192,16 @@ class AsyncJobs(_AsyncGroup):
         return self._driver.stream(jobs.stream_path(job_id, progress=progress))
 
 
+class AsyncEvaluations(_AsyncGroup):
+    create = awaited(evaluations.create)
+    run = awaited(evaluations.run)
+    get = awaited(evaluations.get)
+    list = awaited(evaluations.list_)
+    cancel = awaited(evaluations.cancel)
+    delete = awaited(evaluations.delete)
+    wait = awaited(evaluations.wait)
+
+
 class AsyncModels(_AsyncGroup):
     list = awaited(models.list_)
     get = awaited(models.get)
@@ -211,6 +232,7 @@ class AsyncClient:
         self.files = AsyncFiles(self._driver)
         self.functions = AsyncFunctions(self._driver)
         self.jobs = AsyncJobs(self._driver)
+        self.evaluations = AsyncEvaluations(self._driver)
         self.models = AsyncModels(self._driver)
         self.deployments = AsyncDeployments(self._driver)
 

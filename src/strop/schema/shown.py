@@ -148,6 +148,42 @@ class TrajectoryInfo(_Shown):
     turns: list[TurnInfo] = Field(default_factory=list["TurnInfo"])
 
 
+class DatasetResult(_Shown):
+    """What an evaluation measured on one file. `mean` is mean@n, n being `n_rollouts`: over samples, of each one's
+    mean over its scored rollouts; None where nothing was scored. `parts` are those of the reward functions.
+    """
+
+    dataset: str
+    mean: float | None = None
+    parts: dict[str, float] = Field(default_factory=dict)
+    n_rollouts: int
+    num_samples: int
+    num_failed: int
+
+
+class EvaluationInfo(_Shown):
+    """A model being measured. `mean` is that of the datasets' means, once all are there; `message` says why a
+    FAILED one failed.
+    """
+
+    evaluation_id: str
+    name: str
+    status: JobStatus
+    model: str
+    n_rollouts: int
+    temperature: float
+    datasets: list[str] = Field(default_factory=list)
+    results: list[DatasetResult] = Field(default_factory=list["DatasetResult"])
+    mean: float | None = None
+    create_time: Moment
+    start_time: Moment | None = None
+    end_time: Moment | None = None
+    creator: str = ""
+    workspace_id: str = ""
+    code: str | None = None
+    message: str | None = None
+
+
 class FileInfo(_Shown):
     """An uploaded file. `size` in bytes."""
 

@@ -52,6 +52,22 @@ class LocalRun(BaseModel):
     resume: Path | None = None
 
 
+class Evaluation(BaseModel):
+    """How a model is measured: every row of every dataset `n_rollouts` times. `datasets` are their names, in
+    the order of the configuration's.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    n_rollouts: int = 1
+    temperature: float = 0.0
+    datasets: list[str] = Field(default_factory=list)
+
+
+EVALUATED_EVENT = "evaluated"
+"""What came of one dataset of an evaluation, as the event's data."""
+
+
 class Submission(BaseModel):
     """`request` is the client's JSON, `config` the checked `JobConfig`; both hold the values of `runtime.env`
     and are secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
@@ -78,6 +94,12 @@ class Submission(BaseModel):
     deaths: int = 0
     reached: int = 0
     owner: str | None = None
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """What was asked for where the job only measures."""
+        asked = self.request.get("evaluation") if self.owner is None else None
+        return Evaluation.model_validate(asked) if asked is not None else None
 
     @property
     def local(self) -> LocalRun | None:

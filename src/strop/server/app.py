@@ -15,6 +15,7 @@ from strop.schema.access import DEFAULT_WORKSPACE, Caller
 from strop.server import (
     api_page,
     deployments,
+    evaluations,
     files,
     fine_tunes,
     functions,
@@ -56,6 +57,7 @@ ROUTERS: Sequence[APIRouter] = (
     job_insights.router,
     models.router,
     deployments.router,
+    evaluations.router,
 )
 """Nouns below `/api/v1`, one module each."""
 

@@ -102,14 +102,7 @@ def get(request: Request, services: ServicesHere, caller: CallerHere, job_id: st
 
 @router.post("/{job_id}/cancel", summary="End a job; a running one saves a checkpoint first")
 def cancel(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    with services.database.write() as session:
-        job = _supervised(session, caller, job_id, may_cancel=True)
-        if job.status is not JobStatus.CANCELING:
-            running = job.status is JobStatus.RUNNING
-            move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
-            want(session, job_id, Wanted.CANCEL)
-            record_event(session, _event(job_id, "cancel_asked", f"{caller.key_name} asked to cancel"))
-    services.wake()
+    cancel_job(services, caller, job_id)
     return _told(request, services, caller, job_id)
 
 
@@ -153,9 +146,25 @@ def delete(request: Request, services: ServicesHere, caller: CallerHere, job_id:
     return output(request, {"status": "success", "job_id": job_id})
 
 
-def new_job_id() -> str:
+def cancel_job(services: Services, caller: Caller, job_id: str) -> None:
+    """Ask a job to end.
+
+    Raises:
+        MissingError: no such job here. ConflictError: it has ended, or nobody looks after it.
+    """
+    with services.database.write() as session:
+        job = _supervised(session, caller, job_id, may_cancel=True)
+        if job.status is not JobStatus.CANCELING:
+            running = job.status is JobStatus.RUNNING
+            move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
+            want(session, job_id, Wanted.CANCEL)
+            record_event(session, _event(job_id, "cancel_asked", f"{caller.key_name} asked to cancel"))
+    services.wake()
+
+
+def new_job_id(prefix: str = "ft") -> str:
     """Sortable by time; the rest cannot be guessed."""
-    return f"ft-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(8)}"
+    return f"{prefix}-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(8)}"
 
 
 def _checked(services: Services, caller: Caller, asked: JobAsked, job_id: str) -> tuple[JobConfig, JobPlan]:

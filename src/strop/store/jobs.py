@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
 from strop.schema.access import DEFAULT_WORKSPACE
-from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
+from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import PackedJson, UtcTime, Written
 from strop.store.job_moves import record_move
 from strop.store.processes import ProcessMark, is_gone, this_process
@@ -29,6 +29,7 @@ class JobRow(Base):
     name: Mapped[str] = mapped_column(Written)
     status: Mapped[str] = mapped_column(Written)
     model: Mapped[str] = mapped_column(Written)
+    kind: Mapped[str] = mapped_column(Written, server_default=JobKind.TRAINING.value)
     workspace_id: Mapped[str] = mapped_column(Written, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
@@ -46,6 +47,7 @@ class JobRow(Base):
             name=self.name,
             status=JobStatus(self.status),
             model=self.model,
+            kind=JobKind(self.kind),
             workspace_id=self.workspace_id,
             config=self.config,
             error=self.error,
@@ -71,7 +73,8 @@ def create_job(session: Session, job: Job) -> None:
     """
     if session.get(JobRow, job.job_id) is not None:
         raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
-    session.add(JobRow(**{**job.model_dump(), "status": job.status.value}))
+    values = job.model_dump() | {"status": job.status.value, "kind": job.kind.value}
+    session.add(JobRow(**values))
     session.flush()
     record_move(session, job.job_id, job.status, job.created_at)
 
@@ -91,11 +94,12 @@ def list_jobs(
     *,
     workspace_id: str | None = None,
     status: JobStatus | None = None,
+    kind: JobKind = JobKind.TRAINING,
     after: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Newest first. `after` is the `next` of the page before."""
-    query = _matching(workspace_id, status).limit(limit + 1)
+    """Jobs of one kind, newest first. `after` is the `next` of the page before."""
+    query = _matching(workspace_id, status, kind).limit(limit + 1)
     if after is not None:
         last = session.get(JobRow, after)
         if last is None:
@@ -106,11 +110,17 @@ def list_jobs(
 
 
 def numbered_jobs(
-    session: Session, *, workspace_id: str, status: JobStatus | None = None, page_no: int, page_size: int
+    session: Session,
+    *,
+    workspace_id: str,
+    status: JobStatus | None = None,
+    kind: JobKind = JobKind.TRAINING,
+    page_no: int,
+    page_size: int,
 ) -> tuple[list[Job], int]:
-    """Page `page_no` (from 1) of a workspace, newest first, and how many jobs there are: the form that
-    DashScope's clients ask in."""
-    query = _matching(workspace_id, status)
+    """Page `page_no` (from 1) of a workspace's jobs of one kind, newest first, and how many there are: the form
+    that DashScope's clients ask in."""
+    query = _matching(workspace_id, status, kind)
     total = session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
     rows = session.scalars(query.offset((page_no - 1) * page_size).limit(page_size))
     return [row.job() for row in rows], total
@@ -150,8 +160,8 @@ def name_output(session: Session, job_id: str, name: str) -> None:
     row.config = {**row.config, "tuned_model_name": name}
 
 
-def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[JobRow]:
-    query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+def _matching(workspace_id: str | None, status: JobStatus | None, kind: JobKind) -> Select[JobRow]:
+    query = select(JobRow).where(JobRow.kind == kind.value).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
     if workspace_id is not None:
         query = query.where(JobRow.workspace_id == workspace_id)
     return query if status is None else query.where(JobRow.status == status.value)

@@ -1,4 +1,4 @@
-"""Which process keeps a private server for a job; how far a job's current phase is."""
+"""Which process keeps a private server for a job; how far a job's phase is; jobs that only measure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
+    op.add_column("jobs", sa.Column("kind", sa.Text(), server_default="training", nullable=False))
     op.add_column("submissions", sa.Column("owner", sa.Text(), nullable=True))
     op.create_table(
         "progress",
