@@ -119,7 +119,7 @@ def list_spans(
         status=status,
     )
     if name is not None:
-        query = query.where(SpanRow.name.contains(name, autoescape=True))
+        query = query.where(SpanRow.name.icontains(name, autoescape=True))
     if text is not None:
         places = (SpanRow.name, SpanRow.message, SpanRow.preview)
         query = query.where(_any_contains(places, text))
@@ -156,7 +156,7 @@ def _matching(job_id: str, **equal: object) -> Select[SpanRow]:
 
 
 def _any_contains(places: Sequence[Any], text: str) -> Any:
-    first, *others = (place.contains(text, autoescape=True) for place in places)
+    first, *others = (place.icontains(text, autoescape=True) for place in places)
     for other in others:
         first = first | other
     return first
