@@ -24,6 +24,7 @@ from strop.server.fine_tunes import cancel_job, new_job_id
 from strop.server.job_asked import DatasetAsked, FunctionAsked, JobAsked
 from strop.server.job_plan import Planner, lay_out_files, remove_folder
 from strop.server.job_views import moment
+from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
 from strop.server.replies import output
 from strop.server.services import CallerHere, Services, ServicesHere
@@ -34,7 +35,7 @@ from strop.store.jobs import create_job, delete_job, get_job, numbered_jobs
 from strop.store.models import usable_model
 from strop.store.submissions import create_submission, submissions_of
 
-router = APIRouter(prefix="/evaluations", tags=["evaluations"])
+router = APIRouter(route_class=JsonRoute, prefix="/evaluations", tags=["evaluations"])
 
 KNOWN = frozenset(
     {"max_tokens", "max_length", "max_prompt_length", "seed", "max_attempts", "max_failure_rate", "sampling_dtype"}

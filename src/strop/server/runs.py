@@ -14,12 +14,13 @@ from strop.schema.job import Job, JobStatus
 from strop.schema.submission import LocalRun, Submission
 from strop.server.fine_tunes import new_job_id
 from strop.server.job_views import job_shown
+from strop.server.json_body import JsonRoute
 from strop.server.replies import output
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.jobs import create_job
 from strop.store.submissions import create_submission
 
-router = APIRouter(prefix="/runs", tags=["runs"])
+router = APIRouter(route_class=JsonRoute, prefix="/runs", tags=["runs"])
 
 
 @router.post("", summary="Train a job file of this machine")
