@@ -108,7 +108,9 @@ class FakeGeneration:
             policy_versions=(self._sampler.policy_version,) * len(self._ids),
             text=self._text,
             finish_reason=self._reason,
-            likeliest=tuple(self._likeliest(token) for token in self._ids) if self._params.top_logprobs else (),
+            likeliest=tuple(self._likeliest(token) for token in self._ids)
+            if self._params.top_logprobs
+            else (),
         )
 
     def _likeliest(self, token: int) -> Likeliest:

@@ -84,7 +84,9 @@ async def evaluate(
         engine = Engine(
             model,
             tokenizer,
-            EngineConfig(dtype=hyper.sampling_dtype, max_length=hyper.max_length, max_sequences=MAX_SEQUENCES),
+            EngineConfig(
+                dtype=hyper.sampling_dtype, max_length=hyper.max_length, max_sequences=MAX_SEQUENCES
+            ),
         )
         gateway = Gateway(
             engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed

@@ -74,7 +74,10 @@ def create(
     subject = {key: value for key, value in given.items() if value is not None}
     if len(subject) != 1:
         raise typer.BadParameter(
-            t("name one of --model, --checkpoint and --deployment", "请在 --model、--checkpoint、--deployment 中指定一个")
+            t(
+                "name one of --model, --checkpoint and --deployment",
+                "请在 --model、--checkpoint、--deployment 中指定一个",
+            )
         )
     console = Console(stderr=True)
     tuning, workspace = read_tuning(job, {})
@@ -165,9 +168,7 @@ def _show(one: EvaluationInfo) -> None:
         names = (t("dataset", "数据集"), f"mean@{one.n_rollouts}", t("samples", "样本"), t("failed", "失败"))
         table = Table(*names, box=None, pad_edge=False, header_style="bold")
         for result in one.results:
-            table.add_row(
-                result.dataset, cell(result.mean), str(result.num_samples), str(result.num_failed)
-            )
+            table.add_row(result.dataset, cell(result.mean), str(result.num_samples), str(result.num_failed))
         print_table(table)
     if one.message:
         console.print(one.message, style="red", markup=False)

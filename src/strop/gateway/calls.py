@@ -98,7 +98,9 @@ class Call:
         """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(piece.token_ids, piece.logprobs, piece.likeliest, self._calls.renderer.token_text)
+        return token_logprobs(
+            piece.token_ids, piece.logprobs, piece.likeliest, self._calls.renderer.token_text
+        )
 
     def __enter__(self) -> Self:
         self._attempt.check_open()

@@ -38,7 +38,15 @@ from strop.store.submissions import create_submission, submissions_of
 router = APIRouter(route_class=JsonRoute, prefix="/evaluations", tags=["evaluations"])
 
 KNOWN = frozenset(
-    {"max_tokens", "max_length", "max_prompt_length", "seed", "max_attempts", "max_failure_rate", "sampling_dtype"}
+    {
+        "max_tokens",
+        "max_length",
+        "max_prompt_length",
+        "seed",
+        "max_attempts",
+        "max_failure_rate",
+        "sampling_dtype",
+    }
 )
 """Hyper-parameters that mean something where nothing is learned."""
 
@@ -66,14 +74,14 @@ class EvaluationAsked(BaseModel):
         if len(given) != 1:
             raise ValueError(f"name one of model, checkpoint_id and deployed_model, not {len(given)}")
         if self.n_rollouts > 1 and self.temperature == 0:
-            raise ValueError("at temperature 0 every rollout is the same: set temperature, or n_rollouts to 1")
+            raise ValueError(
+                "at temperature 0 every rollout is the same: set temperature, or n_rollouts to 1"
+            )
         return self
 
 
 @router.post("", summary="Measure a model on files of rows")
-def create(
-    request: Request, services: ServicesHere, caller: CallerHere, asked: EvaluationAsked
-) -> Response:
+def create(request: Request, services: ServicesHere, caller: CallerHere, asked: EvaluationAsked) -> Response:
     job_id = new_job_id("ev")
     folder = services.settings.home / "jobs" / job_id
     try:
@@ -148,7 +156,9 @@ def _planned(
     if unknown:
         fix = f"known here: {', '.join(sorted(KNOWN))}"
         problems = [
-            Problem(place=f"hyper_parameters.{key}", message="means nothing where nothing is learned", fix=fix)
+            Problem(
+                place=f"hyper_parameters.{key}", message="means nothing where nothing is learned", fix=fix
+            )
             for key in unknown
         ]
         raise ConfigError("evaluation", problems)
@@ -212,7 +222,9 @@ def _subject(session: Session, caller: Caller, asked: EvaluationAsked) -> tuple[
 def _evaluation(session: Session, caller: Caller, evaluation_id: str) -> Job:
     job = get_job(session, evaluation_id, workspace_id=caller.workspace_id)
     if job.kind is not JobKind.EVALUATION:
-        raise MissingError(f"no evaluation {evaluation_id!r}", fix="list the evaluations and take an id from there")
+        raise MissingError(
+            f"no evaluation {evaluation_id!r}", fix="list the evaluations and take an id from there"
+        )
     return job
 
 

@@ -90,7 +90,9 @@ class ServedCall:
         """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(piece.token_ids, piece.logprobs, piece.likeliest, self._model.renderer.token_text)
+        return token_logprobs(
+            piece.token_ids, piece.logprobs, piece.likeliest, self._model.renderer.token_text
+        )
 
     def reply(self) -> dict[str, Any]:
         """Raises:

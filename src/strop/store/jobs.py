@@ -161,7 +161,11 @@ def name_output(session: Session, job_id: str, name: str) -> None:
 
 
 def _matching(workspace_id: str | None, status: JobStatus | None, kind: JobKind) -> Select[JobRow]:
-    query = select(JobRow).where(JobRow.kind == kind.value).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+    query = (
+        select(JobRow)
+        .where(JobRow.kind == kind.value)
+        .order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+    )
     if workspace_id is not None:
         query = query.where(JobRow.workspace_id == workspace_id)
     return query if status is None else query.where(JobRow.status == status.value)

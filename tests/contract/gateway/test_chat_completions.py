@@ -136,10 +136,7 @@ async def test_the_likeliest_tokens_stand_beside_the_sampled_one(
     answer = await client.chat.completions.create(**hello(logprobs=True, top_logprobs=2, stream=stream))
     events = [event async for event in answer] if stream else [answer]
     content = [
-        token
-        for event in events
-        if event.choices[0].logprobs
-        for token in event.choices[0].logprobs.content
+        token for event in events if event.choices[0].logprobs for token in event.choices[0].logprobs.content
     ]
     house.close()
     first = house.tokenizer.decode([0])

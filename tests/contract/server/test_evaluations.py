@@ -45,7 +45,14 @@ def test_results_are_told_as_they_come_and_the_mean_when_all_are_there(server):
     ident = server.post("/evaluations", body(server, datasets=two))["evaluation_id"]
 
     def tell(dataset: str, mean: float) -> None:
-        data = {"dataset": dataset, "mean": mean, "parts": {}, "n_rollouts": 1, "num_samples": 16, "num_failed": 0}
+        data = {
+            "dataset": dataset,
+            "mean": mean,
+            "parts": {},
+            "n_rollouts": 1,
+            "num_samples": 16,
+            "num_failed": 0,
+        }
         told = Event(job_id=ident, kind="evaluated", message="", data=data, created_at=datetime.now(UTC))
         with server.database.write() as session:
             record_event(session, told)
@@ -97,7 +104,11 @@ def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server
         ({"rewards": []}, 400, "rewards"),
         ({"n_rollouts": 4}, 400, "at temperature 0 every rollout is the same"),
         ({"n_rollouts": 0}, 400, "n_rollouts"),
-        ({"hyper_parameters": {"learning_rate": 1}}, 400, "learning_rate: means nothing where nothing is learned"),
+        (
+            {"hyper_parameters": {"learning_rate": 1}},
+            400,
+            "learning_rate: means nothing where nothing is learned",
+        ),
         ({"hyper_parameters": {"max_tokens": "many"}}, 400, "max_tokens"),
         ({"temprature": 1}, 400, "temprature"),
     ],

@@ -254,6 +254,4 @@ def test_several_files_are_one_dataset_in_their_order(tmp_path):
     assert [sample.messages[0]["content"] for sample in both.samples] == ["one 0", "one 1", "two 0", "two 1"]
     assert both.steps_per_epoch(4) == 1
     with pytest.raises(DataError, match=r"two\.jsonl: sample_id: 'one-1' is also an id of .*one\.jsonl"):
-        joined(
-            [parts[0], replace(parts[1], samples=parts[0].samples)], id_of=lambda sample: sample.sample_id
-        )
+        joined([parts[0], replace(parts[1], samples=parts[0].samples)], id_of=lambda sample: sample.sample_id)
