@@ -40,8 +40,8 @@ class Stops:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed. `likeliest`
-    grows with the sampled tokens, where `params` ask for them."""
+    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed.
+    `likeliest` grows with the sampled tokens, where `params` ask for them."""
 
     prompt: npt.NDArray[np.int64]
     params: SamplingParams

@@ -48,8 +48,8 @@ class DataSource(StrEnum):
 
 
 class DatasetConfig(Section):
-    """A file of rows: training, or validation. There may be several of each; they are read as one. `file_name`
-    is relative to the configuration file.
+    """A file of rows: training, or validation. There may be several of each; they are read as one.
+    `file_name` is relative to the configuration file.
     """
 
     type: Literal["training", "validation"] = "training"

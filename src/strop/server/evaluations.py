@@ -1,7 +1,7 @@
 """`/evaluations`: measure a model, a checkpoint or what a deployment serves on files of rows, with functions.
 
-An evaluation is a job that trains nothing: it queues with the others, a trainer's process does it, its rollouts
-are its trajectories.
+An evaluation is a job that trains nothing: it queues with the others, a trainer's process does it, its
+rollouts are its trajectories.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def numbered_jobs(
     page_no: int,
     page_size: int,
 ) -> tuple[list[Job], int]:
-    """Page `page_no` (from 1) of a workspace's jobs of one kind, newest first, and how many there are: the form
-    that DashScope's clients ask in."""
+    """Page `page_no` (from 1) of a workspace's jobs of one kind, newest first, and how many there are: the
+    form that DashScope's clients ask in."""
     query = _matching(workspace_id, status, kind)
     total = session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
     rows = session.scalars(query.offset((page_no - 1) * page_size).limit(page_size))
