@@ -150,7 +150,8 @@ class TrajectoryInfo(_Shown):
 
 class DatasetResult(_Shown):
     """What an evaluation measured on one file. `mean` is mean@n, n being `n_rollouts`: over samples, of each
-    one's mean over its scored rollouts; None where nothing was scored. `parts` are those of the reward functions.
+    one's mean over its scored rollouts; None where nothing was scored. `parts` are those of the reward
+    functions.
     """
 
     dataset: str
