@@ -303,8 +303,8 @@ class Engine:
                 for (_, request), best in zip(curious, told, strict=True):
                     request.likeliest.append(best)
             finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
-            for request, *news in scheduler.new_tokens():
-                waiters += request.generation.push(*news)
+            for request, token_ids, logprobs, best in scheduler.new_tokens():
+                waiters += request.generation.push(token_ids, logprobs, best)
             for finished in finished_ones:
                 waiters += self._finish(finished)
             for request in broken:
