@@ -26,7 +26,7 @@ from strop.errors import (
 )
 from strop.schema import shown
 
-GROUPS = ("files", "functions", "jobs", "models", "deployments")
+GROUPS = ("evaluations", "files", "functions", "jobs", "models", "deployments")
 
 
 def steps_of(client: type) -> dict[str, Any]:

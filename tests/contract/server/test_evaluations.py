@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -69,7 +68,7 @@ def test_results_are_told_as_they_come_and_the_mean_when_all_are_there(server):
     server.becomes(ident, "CANCELED")
 
 
-def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server):
+def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server, tmp_path):
     now = datetime.now(UTC)
     for workspace in ("default", "elsewhere"):
         job = Job(
@@ -77,7 +76,7 @@ def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server
             created_at=now,
         )  # fmt: skip
         made = Checkpoint(
-            checkpoint_id=f"{workspace}-step-1", job_id=job.job_id, step=1, folder=Path("/c/1"),
+            checkpoint_id=f"{workspace}-step-1", job_id=job.job_id, step=1, folder=tmp_path,
             policy_version=1, created_at=now,
         )  # fmt: skip
         with server.database.write() as session:
