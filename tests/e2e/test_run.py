@@ -96,7 +96,9 @@ def test_a_reward_that_fails_for_every_rollout_stops_the_job_and_names_the_funct
     assert f"error: {job['job_id']}: " in done.stderr
     logs = strop("jobs", "logs", job["job_id"])
     assert "no score for odd rows" in logs.stdout
-    rollouts = json.loads(strop("jobs", "trajectories", job["job_id"], "--json", "--limit", 3, "--status", "failed").stdout)
+    rollouts = json.loads(
+        strop("jobs", "trajectories", job["job_id"], "--json", "--limit", 3, "--status", "failed").stdout
+    )
     assert [one["status"] for one in rollouts] == ["failed"] * 3
     assert "many_a" in done.stderr
     assert "no score for odd rows" in done.stderr

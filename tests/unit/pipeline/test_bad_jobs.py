@@ -97,7 +97,7 @@ BAD = [
     ("batch_size: 8", "ppo_mini_batch_size: 3", 26, f"{H}.ppo_mini_batch_size", "must divide batch_size", "is 2"),
     ("n_rollouts: 4", "n_rollouts: 0", 27, f"{H}.n_rollouts", "[1, 1024], found 0", "e.g. 8"),
     ("n_rollouts: 4", "n_rollouts: 1", 27, f"{H}.n_rollouts", "without a baseline", "at least 2"),
-    ("max_steps: 5", "max_steps: four", 28, f"{H}.max_steps", "'four'", "write a whole number, or leave the key out"),
+    ("max_steps: 5", "max_steps: four", 28, f"{H}.max_steps", "'four'", "write a whole number, or remove it"),
     ("max_steps: 5", "critic_warmup: 2", 28, f"{H}.critic_warmup", "has no effect with gspo", "remove it"),
     ("max_steps: 5", "max_steps: 5\n    lr_warmup_steps: 6", 29, f"{H}.lr_warmup_steps", "exceeds max_steps 5", "-1"),
     ("max_steps: 5", "lr_warmup_steps: 3", 28, f"{H}.lr_warmup_steps", "more than the run's 2 steps", "-1"),
