@@ -164,7 +164,7 @@ def test_on_postgresql_a_job_is_submitted_watched_and_canceled_as_on_sqlite(clus
     with serving(home(), database_url=cluster.url(name)) as server:
         job_id = server.submit(job_name="waits")
         server.becomes(job_id, "RUNNING")
-        assert server.http.get("/fine-tunes/a%00b").status_code == 404
+        assert server.http.get("/fine-tunes/a%00b").status_code in (400, 404)
         assert server.http.get("/fine-tunes/%ed%a0%80").status_code in (400, 404)
         eventually(lambda: process(server, job_id))
         server.post(f"/fine-tunes/{job_id}/cancel")
