@@ -16,13 +16,14 @@ from starlette.responses import Response
 from strop.errors import RequestError
 from strop.schema.access import Caller
 from strop.schema.file import StoredFile
+from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
 from strop.server.replies import output
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.blobs import CHUNK_BYTES
 from strop.store.files import forget_file, get_file, is_held, numbered_files, record_file
 
-router = APIRouter(prefix="/files", tags=["files"])
+router = APIRouter(route_class=JsonRoute, prefix="/files", tags=["files"])
 
 MAX_FILES = 100
 MAX_NAME_BYTES = 200

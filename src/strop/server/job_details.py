@@ -13,26 +13,41 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from strop.schema.function import TaskStatus
-from strop.schema.job import Job, JobStatus
-from strop.server.job_views import checkpoint_shown, event_shown, job_shown, line_shown, trajectory_shown
+from strop.schema.job import Job, JobStatus, Progress
+from strop.server.documented import EVENTS
+from strop.server.job_views import (
+    checkpoint_shown,
+    event_shown,
+    job_shown,
+    line_shown,
+    saved_shown,
+    trajectory_shown,
+)
+from strop.server.json_body import JsonRoute
 from strop.server.replies import output, without_nulls
-from strop.server.services import CallerHere, ServicesHere
+from strop.server.services import CallerHere, Services, ServicesHere
+from strop.server.streams import EventStream
 from strop.store.checkpoints import list_checkpoints
 from strop.store.database import Database
 from strop.store.events import list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
 from strop.store.metrics import step_metrics
+from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
 
-router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
+router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
 
 _POLL_S = 0.5
+_LAST_EVENTS = ("published", "not_published", "result")
+"""What comes after the last step and its checkpoint; the rest comes before what it explains."""
 _KEEP_ALIVE_S = 15.0
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
+Step = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+Word = Annotated[str | None, Query(max_length=1024)]
 
 
 @router.get("/logs", summary="What the job's processes printed")
@@ -56,7 +71,7 @@ def events(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    kind: str | None = None,
+    kind: Word = None,
     after: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
@@ -72,7 +87,9 @@ def metrics(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    names: Annotated[str | None, Query(description="names, separated by commas; all where absent")] = None,
+    names: Annotated[
+        str | None, Query(max_length=4096, description="names, separated by commas; all where absent")
+    ] = None,
 ) -> Response:
     wanted = [name for name in names.split(",") if name] if names else None
     with services.database.read() as session:
@@ -90,9 +107,9 @@ def trajectories(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    step: Annotated[int | None, Query(ge=0)] = None,
-    split: str | None = None,
-    sample_id: str | None = None,
+    step: Step = None,
+    split: Word = None,
+    sample_id: Word = None,
     status: TaskStatus | None = None,
     min_reward: float | None = None,
     max_reward: float | None = None,
@@ -123,7 +140,7 @@ def trajectory(
     caller: CallerHere,
     job_id: str,
     rollout_id: str,
-    step: Annotated[int | None, Query(ge=0)] = None,
+    step: Step = None,
 ) -> Response:
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
@@ -147,13 +164,18 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
     "/stream",
     summary="Status, events and metrics as they come (server-sent events)",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses=EVENTS,
 )
-async def stream(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    await asyncio.to_thread(_job, services.database, job_id, caller.workspace_id)
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    told = _follow(services.database, job_id, request)
-    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+async def stream(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
+) -> Response:
+    await services.streams.look(_job, services.database, job_id, caller.workspace_id)
+    told = _Told(with_progress=progress)
+    return EventStream(_follow(services, job_id, request, told), services.streams, caller.workspace_id)
 
 
 @dataclass(slots=True)
@@ -164,13 +186,15 @@ class _Told:
     cursor: str | None = None
     steps: dict[int, int] = field(default_factory=dict[int, int])
     number: int = 0
+    with_progress: bool = False
+    progress: Progress | None = None
+    checkpoints: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
 
 
-async def _follow(database: Database, job_id: str, request: Request) -> AsyncGenerator[str]:
-    told = _Told()
+async def _follow(services: Services, job_id: str, request: Request, told: _Told) -> AsyncGenerator[str]:
     silent_since = time.monotonic()
     while True:
-        frames, ended = await asyncio.to_thread(_news, database, job_id, told)
+        frames, ended = await services.streams.look(_news, services.database, job_id, told)
         for frame in frames:
             yield frame
             silent_since = time.monotonic()
@@ -191,7 +215,11 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         page = list_events(session, job_id, after=told.cursor)
         curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
         submission = submissions_of(session, [job_id]).get(job_id)
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in page.items]
+        progress = find_progress(session, job_id) if told.with_progress else None
+        saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
+    told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
+    first = [event for event in page.items if event.kind not in _LAST_EVENTS]
+    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in first]
     told.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
     for name, points in curves.items():
@@ -201,6 +229,14 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         if len(values) > told.steps.get(step, 0):
             told.steps[step] = len(values)
             news.append({"type": "metrics", "step": step, "metrics": values})
+    for one in saved:
+        if (one.step, one.published) not in told.checkpoints:
+            told.checkpoints.add((one.step, one.published))
+            news.append({"type": "checkpoint", **saved_shown(one)})
+    news += [{"type": "event", **event_shown(event)} for event in told_last]
+    if progress is not None and progress != told.progress and not job.status.final:
+        told.progress = progress
+        news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
     if job.status is not told.status:
         told.status = job.status
         news.append({"type": "status", **job_shown(job, submission)})

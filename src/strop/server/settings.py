@@ -19,7 +19,8 @@ class Limits:
     """How much one request may bring.
 
     Units:
-        *_bytes in bytes; `upload_url_s` seconds that an upload URL holds.
+        *_bytes in bytes; `upload_url_s` seconds that an upload URL holds; `body_silence_s` seconds in which
+        some of a body has to come.
     """
 
     body_bytes: int = 8 * MIB
@@ -28,6 +29,7 @@ class Limits:
     unpacked_bytes: int = GIB
     bundle_entries: int = 20_000
     upload_url_s: int = 900
+    body_silence_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,9 @@ class Settings:
     `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs`
     trainers work at once, others queue; each may die `max_deaths` times in a row without a new checkpoint.
     With `supervise` off no trainer is started: another server on the same store does that.
+
+    A private server is kept by one command for itself: `owner` is that process, `own_key` the key that it
+    alone knows. It looks after its owner's jobs and nothing else, and they end with it.
     """
 
     home: Path = field(default_factory=home)
@@ -50,7 +55,13 @@ class Settings:
     max_deaths: int = 3
     cancel_grace_s: float = 300.0
     supervise: bool = True
+    owner: str | None = None
+    own_key: str | None = field(default=None, repr=False)
     limits: Limits = Limits()
+
+    @property
+    def private(self) -> bool:
+        return self.owner is not None
 
     @property
     def database_place(self) -> str | URL:
