@@ -1,4 +1,7 @@
-"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen."""
+"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen.
+
+No way was found to make this policy swing as P2 means it; that rule is tried on curves drawn by hand.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,6 @@ from fakes.tiny_world import COMMON, KEYWORD, MARKS, REFUSE, TOOL, Answered, Sco
 
 def constant(one: Answered) -> Scores:
     return {"right": 0.5}
-
-
-def right_length(one: Answered) -> Scores:
-    """A narrow mark: whoever takes too large steps overshoots it."""
-    return {"length": max(0.0, 1.0 - abs(len(one.words) - 8) / 8)}
 
 
 def pays_length(one: Answered) -> Scores:
@@ -66,32 +64,62 @@ def memorised(one: Answered) -> Scores:
 
 PLANTED: dict[str, tuple[Callable[[int], World], int | str]] = {
     "P1": (lambda seed: World(seed=seed, max_words=40, score=constant, truth=constant), 1),
-    "P2": (lambda seed: World(seed=seed, score=right_length, learning_rate=30.0, max_grad=3.0), 3),
-    "P3": (lambda seed: World(seed=seed, max_words=40, learning_rate=8.0, mini_batches=8, clip=5.0, pull=0.5), 1),
-    "P4": (lambda seed: World(seed=seed, max_words=40, score=one_template, truth=honest, learning_rate=8.0), 1),
-    "P5": (lambda seed: World(seed=seed, max_words=40, score=pays_length, truth=honest, learning_rate=3.0), "long"),
+    "P3": (
+        lambda seed: World(seed=seed, max_words=40, learning_rate=8.0, mini_batches=8, clip=5.0, pull=0.5),
+        1,
+    ),
+    "P4": (
+        lambda seed: World(seed=seed, max_words=40, score=one_template, truth=honest, learning_rate=8.0),
+        1,
+    ),
+    "P5": (
+        lambda seed: World(seed=seed, max_words=40, score=pays_length, truth=honest, learning_rate=3.0),
+        "long",
+    ),
     "P6": (
-        lambda seed: World(seed=seed, max_words=40, score=memorised, held_out=True, eval_steps=1, learning_rate=3.0, samples=16
+        lambda seed: World(
+            seed=seed,
+            max_words=40,
+            score=memorised,
+            held_out=True,
+            eval_steps=1,
+            learning_rate=3.0,
+            samples=16,
         ),
         "falls",
     ),
     "P7": (lambda seed: World(seed=seed, max_words=40, slow_from=20), 20),
     "P8": (lambda seed: World(seed=seed, max_words=40, break_at=20), 20),
     "P9": (lambda seed: World(seed=seed, max_words=12, score=pays_length, learning_rate=3.0), "cut"),
-    "hack_length": (lambda seed: World(seed=seed, max_words=40, score=pays_length, learning_rate=3.0), "long"),
-    "hack_keyword": (lambda seed: World(seed=seed, max_words=40, score=pays_keyword, learning_rate=3.0), "style"),
-    "hack_format": (lambda seed: World(seed=seed, max_words=40, score=pays_marks, learning_rate=3.0), "style"),
+    "hack_length": (
+        lambda seed: World(seed=seed, max_words=40, score=pays_length, learning_rate=3.0),
+        "long",
+    ),
+    "hack_keyword": (
+        lambda seed: World(seed=seed, max_words=40, score=pays_keyword, learning_rate=3.0),
+        "style",
+    ),
+    "hack_format": (
+        lambda seed: World(seed=seed, max_words=40, score=pays_marks, learning_rate=3.0),
+        "style",
+    ),
     "hack_refusal": (
         lambda seed: World(seed=seed, max_words=40, score=pays_silence, learning_rate=0.6, max_grad=0.2),
         "safe",
     ),
-    "hack_parroting": (lambda seed: World(seed=seed, max_words=40, score=pays_repetition, learning_rate=3.0), "flow"),
+    "hack_parroting": (
+        lambda seed: World(seed=seed, max_words=40, score=pays_repetition, learning_rate=3.0),
+        "flow",
+    ),
     "hack_judge": (
         lambda seed: World(seed=seed, score=judge_likes_praise, learning_rate=4.0, keyword_logit=-1.5),
         "judge",
     ),
     "hack_tool": (lambda seed: World(seed=seed, max_words=40, score=pays_tools, learning_rate=3.0), "used"),
-    "hack_entropy": (lambda seed: World(seed=seed, max_words=40, score=one_template, learning_rate=3.0), "opening"),
+    "hack_entropy": (
+        lambda seed: World(seed=seed, max_words=40, score=one_template, learning_rate=3.0),
+        "opening",
+    ),
 }
 """The rule that shall find it -> how it is planted, and from when it is there: a step, or the name of the
 part of the reward that is exploited (from when it has half of what it comes to), `falls` (validation is at

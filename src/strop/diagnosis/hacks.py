@@ -215,7 +215,7 @@ def _talked_round(record: Record, pleased: str, sober: str, agreed: float, agree
     return Seen(
         summary=Text(
             en=f"{pleased} rises and {sober} does not; their agreement fell from {agreed:.2f} to {agrees:.2f}",
-            zh=f"{pleased} 上升而 {sober} 没有；两者的一致性由 {agreed:.2f} 降至 {agrees:.2f}",
+            zh=f"{pleased} 上升而 {sober} 没有；一致性由 {agreed:.2f} 降至 {agrees:.2f}",
         ),
         curves=[record.shown(f"trace/reward/{name}/avg") for name in (pleased, sober)],
         trajectories=record.worst(
