@@ -25,7 +25,10 @@ from strop.console import mount_console
 from strop.runtime.listening import listen
 from strop.schema.job import LogLine
 from strop.server.app import create_app
+from strop.server.connections import served_by
 from strop.server.first_key import ensure_first_key
+from strop.server.fleet import Runs
+from strop.server.replica import Replica, ReplicaSpec
 from strop.server.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
@@ -196,17 +199,17 @@ def serving(
     trainer: tuple[str, ...] = FAKE_TRAINER,
     port: int = 0,
     end_trainers: bool = True,
+    make_replica: Callable[[ReplicaSpec], Runs] = Replica,
     **settings: Any,
 ) -> Generator[Server]:
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)
-    app = create_app(chosen, PipelineFlow(), trainer_command=trainer)
+    app = create_app(chosen, PipelineFlow(), trainer_command=trainer, make_replica=make_replica)
     pages = mount_console(app, app.state.services)
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(served_by(app, grace_s=1))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,9 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        StropError: the port is taken, or the store cannot be used.
+        StropError: the port is taken, another server has this home, or the store cannot be used.
+    Side effects:
+        What this process and its children make from now on is its user's alone: the store holds secrets.
     """
     import uvicorn
 
@@ -66,9 +69,11 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     from strop.errors import StropError
     from strop.runtime.listening import listen
     from strop.server.app import create_app
+    from strop.server.connections import served_by
     from strop.server.first_key import ensure_first_key
-    from strop.server.server_file import written_down
+    from strop.server.server_file import sole_server, written_down
 
+    os.umask(0o077)
     try:
         listener = listen(settings.port, host=settings.host)
     except OSError as error:
@@ -79,21 +84,19 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
             ),
             fix=t("choose another --port, or stop what runs there", "换一个 --port，或停止占用它的程序"),
         ) from error
-    app = create_app(settings, PipelineFlow())
-    pages = mount_console(app, app.state.services)
-    key = ensure_first_key(app.state.services.database, settings.home)
-    host, port = listener.getsockname()[:2]
-    reached = "127.0.0.1" if host == "0.0.0.0" else host
-    address = f"http://{reached}:{port}"
-    link = pages.sign_in_link(settings.public_url or address, key.key_id) if key.key_id else None
-    _greet(console, f"http://{host}:{port}", key, link)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=5
-    )
-    # uvicorn raises the signal again when it is through; Python's default would end all here at once.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with written_down(settings.home, address):
-        uvicorn.Server(config).run(sockets=[listener])
+    with listener, sole_server(settings.home):
+        app = create_app(settings, PipelineFlow())
+        pages = mount_console(app, app.state.services)
+        key = ensure_first_key(app.state.services.database, settings.home)
+        host, port = listener.getsockname()[:2]
+        reached = "127.0.0.1" if host == "0.0.0.0" else host
+        address = f"http://{reached}:{port}"
+        link = pages.sign_in_link(settings.public_url or address, key.key_id) if key.key_id else None
+        _greet(console, f"http://{host}:{port}", key, link)
+        # uvicorn raises the signal again when it is through; Python's default would end all here at once.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with written_down(settings.home, address):
+            uvicorn.Server(served_by(app)).run(sockets=[listener])
 
 
 def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:

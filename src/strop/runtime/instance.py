@@ -18,7 +18,15 @@ from strop.runtime.masking import Mask
 from strop.runtime.process import OnLine, WorkerProcess
 from strop.runtime.quarantine import Quarantine
 from strop.runtime.spec import WorkerSpec
-from strop.runtime.wire import Answer, api_key, error_reply, output_reply, request_body, says_stuck
+from strop.runtime.wire import (
+    Answer,
+    api_key,
+    error_reply,
+    output_reply,
+    request_body,
+    says_stuck,
+    trace_headers,
+)
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 from strop.schema.reply import FunctionReply
 
@@ -180,7 +188,11 @@ class Instance:
     async def _send(self, worker: WorkerProcess, payload: FunctionInput, body: bytes) -> FunctionReply | None:
         """One request; None when the worker surely did not take it."""
         name = self.spec.name
-        headers = {"authorization": f"Bearer {worker.token}", "content-type": "application/json"}
+        headers = {
+            "authorization": f"Bearer {worker.token}",
+            "content-type": "application/json",
+            **trace_headers(payload),
+        }
         url = f"http://127.0.0.1:{worker.port}/api/v1"
         worker.take()
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strop.observability.content import SECRET_NAMES
 from strop.schema.function import FunctionType
 
 _OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
@@ -20,8 +21,9 @@ class WorkerSpec:
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
     flight. `params` are handed to the class when its object is made; `metric_weights` weigh its parts or
-    metrics. `env` is secret: it is handed to the process and shown nowhere. `python` is the interpreter of a
-    layer; None takes the one that runs this.
+    metrics. `env` is secret: it is handed to the process and shown nowhere; so is `tracing`, the environment
+    by which its spans find their way. `python` is the interpreter of a layer; None takes the one that runs
+    this.
     """
 
     name: str
@@ -31,6 +33,7 @@ class WorkerSpec:
     timeout_s: float = 600.0
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    tracing: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metric_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     python: Path | None = None
@@ -74,4 +77,5 @@ def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
         if (not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON) and key != "GLIBC_TUNABLES"
     }
     defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
-    return {**inherited, **defaults, **spec.env}
+    own = {"OTEL_SERVICE_NAME": spec.name, SECRET_NAMES: ",".join(spec.env)}
+    return {**inherited, **defaults, **own, **spec.tracing, **spec.env}
