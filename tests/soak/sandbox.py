@@ -85,7 +85,10 @@ def soak(url: str, pid: int, asked: argparse.Namespace) -> None:
             done += size
             held = holdings(pid)
             first = first or held
-            print(json.dumps({"runs": done, "wrong": wrong, "s": round(time.monotonic() - begun), **held}), flush=True)
+            print(
+                json.dumps({"runs": done, "wrong": wrong, "s": round(time.monotonic() - begun), **held}),
+                flush=True,
+            )
     gained = {name: held[name] - first[name] for name in held}
     print(json.dumps({"runs": done, "wrong": wrong, "gained_since_first_500": gained}))
 

@@ -190,15 +190,15 @@ class Box:
         if group is not None:
             group.limit(memory_bytes=limits.memory_bytes, processes=limits.processes)
         before = group.num_oom_kills() if group is not None else 0
-        order = dict(
-            op="run",
-            argv=list(argv),
-            python=os.path.join(self._work, python) if python else None,
-            env=dict(env or {}),
-            cwd=self._work,
-            stdin=base64.b64encode(stdin).decode(),
-            limits=limits.told(alone=group is None),
-        )
+        order: dict[str, Any] = {
+            "op": "run",
+            "argv": list(argv),
+            "python": os.path.join(self._work, python) if python else None,
+            "env": dict(env or {}),
+            "cwd": self._work,
+            "stdin": base64.b64encode(stdin).decode(),
+            "limits": limits.told(alone=group is None),
+        }
         try:
             answer = await self._order(**order)
         except SandboxError:

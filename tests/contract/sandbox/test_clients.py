@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+
 @pytest.fixture
 def fusion(house, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The client from PyPI, told of this address as its users tell it."""
@@ -24,10 +25,23 @@ def fusion(house, monkeypatch: pytest.MonkeyPatch) -> Any:
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+def summary_words() -> Any:
+    from sandbox_fusion.models import SummaryMapping
+
+    return SummaryMapping(
+        Success="Success",
+        Failed="Failed",
+        CompileFailed="CompileFailed",
+        CompileTimeout="CompileTimeout",
+        RunFailed="RunFailed",
+        RunTimeout="RunTimeout",
+    )
+
+
 def test_the_official_client_runs_code_and_sums_up_how_it_ended(fusion) -> None:
     def ending(code: str, **more: Any) -> str:
         request = fusion.RunCodeRequest(code=code, **{"language": "python", "run_timeout": 5, **more})
-        return fusion.summary_run_code_result(fusion.run_code(request)).value
+        return fusion.summary_run_code_result(fusion.run_code(request), summary_words())
 
     assert ending("print(1)") == "Success"
     assert ending("raise ValueError") == "RunFailed"
@@ -48,8 +62,10 @@ async def test_the_official_client_runs_asynchronously(fusion) -> None:
 
 def test_the_official_client_asks_prompts_and_submits(fusion) -> None:
     asked = fusion.get_prompts(fusion.GetPromptsRequest(dataset="sums", config=fusion.TestConfig()))
-    assert [(prompt.id, prompt.prompt) for prompt in asked][0] == (1, "Read two numbers, print their sum.")
-    one = fusion.get_prompt_by_id(fusion.GetPromptByIdRequest(dataset="sums", id=1, config=fusion.TestConfig()))
+    assert next((prompt.id, prompt.prompt) for prompt in asked) == (1, "Read two numbers, print their sum.")
+    one = fusion.get_prompt_by_id(
+        fusion.GetPromptByIdRequest(dataset="sums", id=1, config=fusion.TestConfig())
+    )
     assert one.labels == {"level": 1}
     for code, accepted in (("print(sum(map(int, input().split())))", True), ("print(3)", False)):
         request = fusion.SubmitRequest(
@@ -91,7 +107,9 @@ def test_a_cell_without_end_is_interrupted_and_the_next_one_runs(house) -> None:
     assert reply["cells"][1]["stdout"] == "after\n"
 
 
-def verl_metadata(url: str, solution: str, inputs: list[str], outputs: list[str], language: str, limit: float) -> list[Any]:
+def verl_metadata(
+    url: str, solution: str, inputs: list[str], outputs: list[str], language: str, limit: float
+) -> list[Any]:
     """What verl's `check_correctness` concludes from each case, by the calls and rules of its code.
 
     Source:
@@ -118,7 +136,9 @@ def verl_metadata(url: str, solution: str, inputs: list[str], outputs: list[str]
         compiled, ran = told.get("compile_result"), told.get("run_result")
         if told["status"] == "SandboxError":
             concluded.append(-1)
-        elif compiled and (compiled["status"] in ("Error", "TimeLimitExceeded") or compiled.get("return_code")):
+        elif compiled and (
+            compiled["status"] in ("Error", "TimeLimitExceeded") or compiled.get("return_code")
+        ):
             concluded.append(-4)
         elif ran and ran["status"] == "TimeLimitExceeded":
             concluded.append(-3)

@@ -63,7 +63,16 @@ def test_a_job_trains_through_the_sandbox(house, tmp_path: Path) -> None:
     }
     before = submissions(house)
     done = subprocess.run(
-        [sys.executable, "-m", "strop.cli", "run", EXAMPLE / "job.yaml", "--out", tmp_path / "run", *settings],
+        [
+            sys.executable,
+            "-m",
+            "strop.cli",
+            "run",
+            EXAMPLE / "job.yaml",
+            "--out",
+            tmp_path / "run",
+            *settings,
+        ],
         env=env,
         cwd=tmp_path,
         capture_output=True,
@@ -76,4 +85,6 @@ def test_a_job_trains_through_the_sandbox(house, tmp_path: Path) -> None:
 
 def submissions(house) -> float:
     lines = house.client.get("/metrics").text.splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("strop_sandbox_submissions_total"))
+    return sum(
+        float(line.split()[-1]) for line in lines if line.startswith("strop_sandbox_submissions_total")
+    )
