@@ -59,6 +59,8 @@ class FunctionAsked(RuntimeAsked):
     weight: float | None = Field(default=None, ge=0)
     timeout: float | None = Field(default=None, gt=0, le=86_400)
     reward_metric_weight: dict[str, float] | None = None
+    preset: str | None = Field(default=None, min_length=1, max_length=100)
+    params: dict[str, Any] | None = None
 
     @property
     def entity_id(self) -> str | None:
@@ -66,6 +68,7 @@ class FunctionAsked(RuntimeAsked):
 
     def not_honoured(self) -> list[str]:
         used = {"rollout_id", "reward_id", "group_reward_id", "name", "weight", "timeout"}
+        used |= {"reward_metric_weight", "preset", "params"}
         return [name for name in super().not_honoured() if name not in used]
 
 
