@@ -20,9 +20,9 @@ import httpx
 
 KINDS = (
     ("print(int(input()) * 2)", {"stdin": "21"}, "42\n", "Success"),
-    ("import os; open('/tmp/x', 'w').write('x' * 100000); print(len(os.listdir('/tmp')) > 0)", {}, "True\n", "Success"),
+    ("import os; open('/tmp/x', 'w').write('x' * 100000); print(1)", {}, "1\n", "Success"),
     ("raise ValueError", {}, "", "Failed"),
-    ("import os\nif os.fork() == 0:\n    import time; time.sleep(60)\nprint(1, flush=True); os._exit(0)", {}, "1\n", "Success"),
+    ("import os, time\nif os.fork() == 0: time.sleep(60)\nprint(1, flush=True); os._exit(0)", {}, "1\n", "Success"),  # noqa: E501
     ("import time; time.sleep(5)", {"run_timeout": 0.05}, "", "Failed"),
 )  # fmt: skip
 

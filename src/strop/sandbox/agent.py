@@ -189,9 +189,7 @@ class _Watch:
         live = _descendants()
         self.cpu_s = _children_cpu_s() - self.before + sum(cpu_s for cpu_s, _, _ in live.values())
         memory = sum(map(_anonymous_bytes, live))
-        if (
-            memory > self.limits["memory_bytes"]
-        ):  # pages that forks share were counted several times
+        if memory > self.limits["memory_bytes"]:  # pages that forks share were counted several times
             memory = sum(map(_proportional_bytes, live))
         self.peak_bytes = max(self.peak_bytes, memory)
         self._own_time(live)

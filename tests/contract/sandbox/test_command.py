@@ -93,7 +93,8 @@ def test_without_bubblewrap_it_refuses_unless_told(monkeypatch: pytest.MonkeyPat
 def test_any_user_s_way_holds_too() -> None:
     """The way of who is not root, here with root's server becoming nobody first; the system's interpreter."""
     code = "import os\ntry:\n    open('/proc/sys/kernel/core_pattern', 'w')\nexcept OSError: print('refused', os.getuid())"
-    with running("--isolation", "userns", "--python", "/usr/bin/python3", "--max-running", "1") as (url, _):
+    told = ("--isolation", "userns", "--python", "/usr/bin/python3", "--max-running", "1")
+    with running(*told, PATH="/usr/bin:/bin") as (url, _):
         body = {"code": code, "language": "python"}
         assert (
             httpx.post(f"{url}/run_code", json=body, timeout=60).json()["run_result"]["stdout"]

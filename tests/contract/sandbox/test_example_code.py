@@ -29,7 +29,7 @@ def test_the_rows_are_those_that_their_program_makes() -> None:
 
 def test_right_programs_are_rewarded_and_others_not(house, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SANDBOX_URL", house.url)
-    programs = ["print(int(input()) + 1)", "print(int(input()))", "while True: pass"]
+    programs = ["print(int(input()) + 1)", "print(int(input()))", "raise SystemExit(1)"]
     answers = [f"```python\n{code}\n```" for code in programs] + ["I cannot."]
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     outputs = [
