@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from strop.cli.metrics_export import ExportFormat, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -18,9 +19,11 @@ from strop.cli.remote import (
     ServerOption,
     SizeOption,
     cell,
+    looking,
     open_client,
     plain,
     print_json,
+    print_table,
     show_list,
     show_one,
 )
@@ -59,11 +62,12 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     from strop.cli.follow import EXIT_STATUS
+    from strop.cli.run import overrides
     from strop.cli.submitting import submit_file
 
     console = Console(stderr=True)
     with open_client(server) as client:
-        made = submit_file(client, job, settings or [], console)
+        made = submit_file(client, job, overrides(settings or [], {})[0], console)
         if wait:
             made = _followed(client, made.job_id, console)
     if as_json:
@@ -82,7 +86,7 @@ def list_(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         listed = client.jobs.list(page_no=page, page_size=size, status=status)
     columns = [
         (t("job", "任务"), lambda job: job.job_id),
@@ -100,7 +104,7 @@ def list_(
     help=t("Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"),
 )
 def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.get(job)
     show_one(found, as_json=as_json)
     if found.status is JobStatus.FAILED:
@@ -117,7 +121,7 @@ def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) 
 def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     from strop.cli.follow import EXIT_STATUS
 
-    with open_client(server) as client:
+    with looking(server) as client:
         ended = _followed(client, job, Console(stderr=as_json))
     if as_json:
         print_json(plain(ended))
@@ -148,7 +152,7 @@ def logs(
     ] = False,
     server: ServerOption = None,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found, total = client.jobs.tail(job, lines=lines)
         _write(found)
         while follow:
@@ -174,12 +178,35 @@ def metrics(
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean")),
     ] = None,
+    format: Annotated[
+        ExportFormat | None,
+        typer.Option(
+            "--format",
+            help=t(
+                "Write every value to a file or to standard output instead: a row a metric and step.",
+                "改为将每个值写入文件或标准输出：每个指标每步一行。",
+            ),
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help=t("The file for --format.", "--format 的输出文件。"))
+    ] = None,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    if out is not None and format is None:
+        raise typer.BadParameter(
+            t("it needs --format csv or parquet", "需要 --format csv 或 parquet"), param_hint="--out"
+        )
+    with looking(server) as client:
         curves = client.jobs.metrics(job, names or None)
     unknown = sorted(set(names or []) - set(curves))
+    if format is not None:
+        export_metrics(job, curves, format, out)
+        if unknown:
+            print(f"{t('nothing was recorded as', '没有记录')} {', '.join(unknown)}", file=sys.stderr)
+            raise typer.Exit(1)
+        return
     if as_json:
         print_json({name: [[point.step, point.value] for point in points] for name, points in curves.items()})
     elif names:
@@ -188,12 +215,12 @@ def metrics(
         table = Table(t("step", "步"), *curves, box=None, pad_edge=False)
         for step in steps:
             table.add_row(str(step), *(cell(curve.get(step)) for curve in values.values()))
-        Console().print(table)
+        print_table(table)
     else:
         table = Table(t("metric", "指标"), t("step", "步"), t("value", "值"), box=None, pad_edge=False)
         for name, points in sorted(curves.items()):
             table.add_row(name, str(points[-1].step), cell(points[-1].value))
-        Console().print(table)
+        print_table(table)
     if unknown:
         what = t("nothing was recorded as", "没有记录")
         print(f"{what} {', '.join(unknown)}", file=sys.stderr)
@@ -216,7 +243,7 @@ def trajectories(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         if rollout is not None:
             one = client.jobs.trajectory(job, rollout, step=step)
             if as_json:
@@ -255,9 +282,72 @@ def _show_trajectory(one: TrajectoryInfo) -> None:
         console.print(one.error, style="red", markup=False)
 
 
+@app.command(
+    "diagnose",
+    help=t(
+        "What goes wrong in a job, what shows it, why, and what to do. Exit status 1 while an alarm holds.",
+        "任务有何问题、依据、原因与处置。仍有告警时退出码为 1。",
+    ),
+)
+def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    from strop.cli.findings import show_findings
+
+    with looking(server) as client:
+        found = client.jobs.diagnosis(job)
+    if as_json:
+        print_json([plain(one) for one in found])
+    else:
+        show_findings(found, Console())
+    if any(one.severity == "alarm" and one.ended_step is None for one in found):
+        raise typer.Exit(1)
+
+
+@app.command(
+    "watch",
+    help=t(
+        "Look on while a job trains: progress, curves, findings, last errors. Ctrl-C ends the looking on only.",
+        "在终端实时查看任务：进度、曲线、诊断、最近错误。Ctrl-C 只结束查看。",
+    ),
+)
+def watch(job: JobArgument, server: ServerOption = None) -> None:
+    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.watching import watch_job
+
+    with looking(server) as client:
+        ended = watch_job(client, job, Console())
+    raise typer.Exit(EXIT_STATUS.get(ended.status, 0))
+
+
+@app.command(
+    "spans", help=t("Show what ran inside a rollout, as a tree.", "以树形显示一个 rollout 内部的执行过程。")
+)
+def spans(
+    job: JobArgument,
+    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT")],
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with looking(server) as client:
+        found = client.jobs.span_tree(job, rollout)
+    if as_json:
+        print_json([plain(one) for one in found])
+        return
+    console = Console()
+    for one in found:
+        line = f"{one.offset_ms:>9.0f} ms {one.duration_ms:>9.0f} ms  {'  ' * one.depth}{one.name}"
+        style = "red" if one.status == "error" else None
+        console.print(
+            f"{line}   {one.message or one.preview[:60]}",
+            style=style,
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 @app.command("checkpoints", help=t("List the checkpoints of a job.", "列出任务的检查点。"))
 def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.checkpoints(job)
     columns = [
         (t("checkpoint", "检查点"), lambda one: one.checkpoint_id),
@@ -271,7 +361,7 @@ def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson =
 
 @app.command("events", help=t("Print what a person should know of a job.", "打印任务的事件。"))
 def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.events(job)
     columns = [
         (t("time", "时间"), lambda one: one.time),
@@ -286,7 +376,7 @@ def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
     help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"),
 )
 def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         _changed(client.jobs.cancel(job), as_json)
 
 
@@ -317,7 +407,7 @@ def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
     ),
 )
 def delete(job: JobArgument, server: ServerOption = None) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         client.jobs.delete(job)
     print(t(f"deleted {job}", f"已删除 {job}"))
 

@@ -13,12 +13,15 @@ from strop.schema.job import JobStatus
 from strop.schema.shown import (
     CheckpointInfo,
     EventInfo,
+    FindingInfo,
     JobInfo,
     Listed,
     ModelInfo,
     Point,
+    SpanInfo,
     TrajectoryInfo,
 )
+from strop.schema.submission import LocalRun
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 
@@ -110,6 +113,22 @@ def tail(job_id: str, *, lines: int = 100) -> Steps[tuple[list[str], int]]:
     return (yield from logs(job_id, offset=start, lines=lines)), total
 
 
+def stream_path(job_id: str, *, progress: bool) -> str:
+    """Where a job's stream is."""
+    return _path(job_id, "stream") + ("?progress=true" if progress else "")
+
+
+def run(asked: LocalRun) -> Steps[JobInfo]:
+    """Let a private server train a job file of this machine.
+
+    Raises:
+        RequestError: everything that is wrong with it and with its rows.
+    """
+    body = asked.model_dump(mode="json")
+    reply = yield Call(method="POST", path="runs", body=body, idempotent=False, timeout_s=LONG_S)
+    return typed(JobInfo, reply)
+
+
 def events(job_id: str, *, kind: str | None = None) -> Steps[list[EventInfo]]:
     """What a person should know of a job, oldest first."""
     found = yield from _all(_path(job_id, "events"), "events", {"kind": kind}, None, page=1000)
@@ -154,6 +173,34 @@ def trajectory(job_id: str, rollout_id: str, *, step: int | None = None) -> Step
 
     path = f"{_path(job_id, 'trajectories')}/{quote(rollout_id, safe='/')}"
     return typed(TrajectoryInfo, (yield Call(method="GET", path=path, params={"step": step})))
+
+
+def spans(
+    job_id: str,
+    *,
+    rollout_id: str | None = None,
+    kind: str | None = None,
+    status: str | None = None,
+    text: str | None = None,
+    limit: int | None = 100,
+) -> Steps[list[SpanInfo]]:
+    """Spans of a job in the order of arrival; `limit` None is all of them."""
+    params = {"rollout_id": rollout_id, "kind": kind, "status": status, "text": text}
+    found = yield from _all(_path(job_id, "spans"), "spans", params, limit, page=1000)
+    return [typed(SpanInfo, one) for one in found]
+
+
+def span_tree(job_id: str, rollout_id: str) -> Steps[list[SpanInfo]]:
+    """All spans of a rollout depth first, each with its depth and its offset in its trace."""
+    reply = yield Call(method="GET", path=_path(job_id, "spans", "tree"), params={"rollout_id": rollout_id})
+    return [typed(SpanInfo, one) for one in reply.get("spans") or []]
+
+
+def diagnosis(job_id: str, *, open_only: bool = False) -> Steps[list[FindingInfo]]:
+    """What goes wrong in a job, by the step at which it began."""
+    params = {"open_only": "true" if open_only else None}
+    reply = yield Call(method="GET", path=_path(job_id, "diagnosis"), params=params)
+    return [typed(FindingInfo, one) for one in reply.get("findings") or []]
 
 
 def checkpoints(job_id: str) -> Steps[list[CheckpointInfo]]:
