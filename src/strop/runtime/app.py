@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import cast
+from typing import Protocol, cast
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -19,13 +19,29 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from strop.functions import validation_text
-from strop.runtime.hosting import Failure, Host, Outcome
+from strop.runtime.hosting import Failure, Outcome
+from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
-def create_app(host: Host, token: str) -> Starlette:
+class Served(Protocol):
+    """What answers the calls: a loaded processor (`Host`), or a pool of workers (`PooledHost`)."""
+
+    @property
+    def spec(self) -> WorkerSpec: ...
+
+    @property
+    def func_type(self) -> FunctionType: ...
+
+    @property
+    def class_name(self) -> str: ...
+
+    async def run(self, payload: FunctionInput) -> Outcome: ...
+
+
+def create_app(host: Served, token: str) -> Starlette:
     """Serve `host` to whoever presents `token` as bearer."""
 
     async def health(request: Request) -> Response:
@@ -74,7 +90,7 @@ async def _body(request: Request) -> bytes | None:
     return b"".join(chunks)
 
 
-def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
+def _parsed(host: Served, body: bytes) -> FunctionInput | Response:
     try:
         # Not orjson: it turns integers beyond 64 bits into floats, and a ground truth may be one.
         values: object = json.loads(body, parse_constant=_refuse_constant)
@@ -90,7 +106,7 @@ def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")
 
 
-async def _run_while_connected(host: Host, payload: FunctionInput, request: Request) -> Outcome:
+async def _run_while_connected(host: Served, payload: FunctionInput, request: Request) -> Outcome:
     """Run the call; give up on it when the caller has gone."""
     work = asyncio.create_task(host.run(payload))
     gone = asyncio.create_task(_disconnected(request))

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from strop.runtime.guardian import clear_after, guard
+from strop.runtime.guardian import Limited, Report, clear_after, guard
 from strop.runtime.lines import LineSplitter
 
 _MARK = "STROP_WORKER"
@@ -32,11 +32,13 @@ _NUM_LAST_LINES = 20
 _KILL_LIMIT_S = 10.0
 _DRAIN_LIMIT_S = 2.0
 
-Report = Callable[..., None]
 
-
-def open_channel(descriptor: int) -> tuple[Report, str]:
+def open_channel(
+    descriptor: int, *, limits_of: Callable[[str], Limited | None] = lambda _: None
+) -> tuple[Report, str]:
     """The child's side: read the parent's line, leave a guardian behind, give what sends events and the line.
+
+    `limits_of` makes of that line the limits that the guardian holds the child to.
 
     Concurrency:
         Call it before any thread exists; it forks.
@@ -45,11 +47,11 @@ def open_channel(descriptor: int) -> tuple[Report, str]:
     channel.set_inheritable(False)
     with channel.makefile() as lines:
         parent_pid, text = lines.readline().split(" ", 1)
-    guard(channel, int(parent_pid))
 
     def report(**event: object) -> None:
         channel.sendall(json.dumps(event).encode() + b"\n")
 
+    guard(channel, int(parent_pid), report=report, limited=limits_of(text))
     return report, text
 
 

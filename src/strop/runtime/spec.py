@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strop.runtime.limits import Limits
 from strop.schema.function import FunctionType
 
 _OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
@@ -19,8 +20,9 @@ class WorkerSpec:
     """One function as its worker sees it.
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
-    flight. `env` is secret: it is handed to the process and shown nowhere. `python` is the interpreter of a
-    layer; None takes the one that runs this.
+    flight in one worker and `limits` are of one worker. `env` is secret: it is handed to the process and
+    shown nowhere. `python` is the interpreter of a layer; None takes the one that runs this. `scratch` is the
+    folder for temporary files of one worker, which its instance makes.
     """
 
     name: str
@@ -31,6 +33,8 @@ class WorkerSpec:
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     python: Path | None = None
+    limits: Limits = Limits()
+    scratch: Path | None = None
 
     def to_json(self, token: str) -> str:
         """What the worker reads from its channel; `env` comes to it as its environment."""
@@ -42,6 +46,8 @@ class WorkerSpec:
                 "func_type": self.func_type,
                 "timeout_s": self.timeout_s,
                 "concurrency": self.concurrency,
+                "limits": self.limits.to_json(),
+                "scratch": str(self.scratch) if self.scratch is not None else None,
                 "token": token,
             }
         )
@@ -51,9 +57,13 @@ class WorkerSpec:
         """Undo `to_json`. Returns the spec and the token."""
         values: dict[str, Any] = json.loads(text)
         token = values.pop("token")
-        func_type = values.pop("func_type")
+        func_type, scratch = values.pop("func_type"), values.pop("scratch")
         spec = cls(
-            root=Path(values.pop("root")), func_type=FunctionType(func_type) if func_type else None, **values
+            root=Path(values.pop("root")),
+            func_type=FunctionType(func_type) if func_type else None,
+            limits=Limits(**values.pop("limits")),
+            scratch=Path(scratch) if scratch else None,
+            **values,
         )
         return spec, token
 
@@ -69,4 +79,5 @@ def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
         if (not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON) and key != "GLIBC_TUNABLES"
     }
     defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
-    return {**inherited, **defaults, **spec.env}
+    scratch = {"TMPDIR": str(spec.scratch)} if spec.scratch is not None else {}
+    return {**inherited, **defaults, **scratch, **spec.env}

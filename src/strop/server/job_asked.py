@@ -46,8 +46,7 @@ class FunctionAsked(RuntimeAsked):
         return self.rollout_id or self.reward_id or self.group_reward_id
 
     def not_honoured(self) -> list[str]:
-        used = {"rollout_id", "reward_id", "group_reward_id", "name", "weight", "timeout"}
-        return [name for name in super().not_honoured() if name not in used]
+        return [*(["reward_metric_weight"] if self.reward_metric_weight else []), *super().not_honoured()]
 
 
 class JobAsked(_Asked):

@@ -135,7 +135,7 @@ class Planner:
             unused = one.not_honoured()
             if unused:
                 plan.notes.append(
-                    f"function {label!r}: {', '.join(unused)}: accepted, but not used by this server"
+                    f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}"
                 )
         return functions
 
@@ -170,9 +170,7 @@ class Planner:
 
 
 def _function(entity: Entity, asked: FunctionAsked, root: Path) -> dict[str, Any]:
-    runtime: dict[str, Any] = {}
-    if asked.concurrency is not None:
-        runtime["concurrency"] = asked.concurrency
+    runtime: dict[str, Any] = asked.sizes()
     if asked.env:
         runtime["env"] = asked.env_texts
     function: dict[str, Any] = {

@@ -1,0 +1,14 @@
+"""Opens files and never closes one."""
+
+import os
+
+from strop import AbstractRewardProcessor
+
+
+class F(AbstractRewardProcessor):
+    def process(self, input):
+        if input.ground_truth == "well":
+            return {"reward": {"reward_score": 1}}
+        kept = []
+        while True:
+            kept.append(open(os.devnull))
