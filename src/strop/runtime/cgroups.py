@@ -7,6 +7,8 @@ be made is no error: resource limits and the guardian's watch hold then alone.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -34,11 +36,7 @@ class Cgroup:
         own: Path = Path("/proc/self/cgroup"),
     ) -> Cgroup | None:
         """A new group beside or below this process's own; None where none is allowed."""
-        try:
-            lines = [line.split(":", 2) for line in own.read_text().splitlines()]
-        except OSError:
-            return None
-        places = {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
+        places = _places(own)
         group = cls(_version_2(name, places.get(""), root) or _version_1(name, places, root))
         group._limit(cpu, memory_bytes, num_tasks)
         return group if group._folders else None
@@ -67,6 +65,38 @@ class Cgroup:
                         return int(value)
         return 0
 
+    @classmethod
+    def of_name(
+        cls, name: str, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")
+    ) -> Cgroup | None:
+        """The group that another process made under that name, as far as it is still there."""
+        places = _places(own)
+        wanted = f"strop-{name}"
+        unified = root / places.get("", "").lstrip("/")
+        found = {one: root / one / places[one].lstrip("/") / wanted for one in _CONTROLLERS if one in places}
+        candidates = {"": unified / wanted, "beside": unified.parent / wanted, **found}
+        folders = {one: folder for one, folder in candidates.items() if (folder / "cgroup.procs").is_file()}
+        return cls(folders) if folders else None
+
+    def kill(self, *, limit_s: float = 10.0) -> None:
+        """End every process in it: first nobody may fork, so that nobody can outrun the killing."""
+        for folder in set(self._folders.values()):
+            _write(folder / "pids.max", "0")
+            _write(folder / "cgroup.kill", "1")
+        give_up = time.monotonic() + limit_s
+        while time.monotonic() < give_up and (pids := self._pids()):
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+
+    def _pids(self) -> list[int]:
+        found: set[int] = set()
+        for folder in set(self._folders.values()):
+            with contextlib.suppress(OSError, ValueError):
+                found |= {int(word) for word in (folder / "cgroup.procs").read_text().split()}
+        return sorted(found - {os.getpid()})
+
     def remove(self) -> None:
         """Delete it; it must be empty, which takes the kernel a moment after the last process."""
         give_up = time.monotonic() + _REMOVE_LIMIT_S
@@ -90,6 +120,15 @@ class Cgroup:
                     with contextlib.suppress(OSError):
                         folder.rmdir()
                 del self._folders[controller]
+
+
+def _places(own: Path) -> dict[str, str]:
+    """Where this process is, by controller; version 2 has the name ""."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
 
 
 def _version_2(name: str, path: str | None, root: Path) -> dict[str, Path]:

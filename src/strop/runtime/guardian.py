@@ -36,6 +36,8 @@ class Limited(Protocol):
 
     def complaint(self, worker_pid: int) -> str | None: ...
 
+    def kill(self) -> None: ...
+
     def ended(self) -> str | None: ...
 
     def close(self) -> None: ...
@@ -73,6 +75,8 @@ def guard(
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # also here: whichever process comes first
     status = _watch(pid, lifeline, parent_pid, _Looking(limited, report, pid), interval_s)
+    if limited is not None:
+        limited.kill()
     code = _clear(pid, status)
     if limited is not None:
         if status is not None and (reason := limited.ended()):
@@ -139,8 +143,7 @@ def _clear(worker_pid: int, status: int | None) -> int:
     give_up = time.monotonic() + _REAP_LIMIT_S
     while time.monotonic() < give_up:
         for pid in _children():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill_with_group(pid)
         try:
             pid, code = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
@@ -152,6 +155,16 @@ def _clear(worker_pid: int, status: int | None) -> int:
     return _exit_code(status)
 
 
+def _kill_with_group(pid: int) -> None:
+    """The whole group in one stroke, which no fork in it can outrun; unless it is our own."""
+    with contextlib.suppress(OSError):
+        group = os.getpgid(pid)
+        if group not in (os.getpgrp(), 0, 1):
+            os.killpg(group, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
+
+
 def clear_after(guardian_pid: int, mark: str) -> None:
     """End what a guardian left that was killed before it could clear up: its session, and whoever has `mark`
     (`NAME=value`) in its environment.
@@ -160,8 +173,7 @@ def clear_after(guardian_pid: int, mark: str) -> None:
     """
     while left := _left_of(guardian_pid, mark.encode()):
         for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill_with_group(pid)
 
 
 def _left_of(session_id: int, mark: bytes) -> list[int]:

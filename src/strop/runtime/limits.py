@@ -19,7 +19,7 @@ from strop.runtime.cgroups import Cgroup
 MIB = 2**20
 MAX_FILES = 4096
 MAX_PROCESSES = 128
-MAX_TASKS = 1024
+MAX_TASKS = 512
 """Threads and processes of a worker together."""
 _STACK_MIB = 8
 _NUM_STACKS = 96

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.runtime.cgroups import Cgroup
 from strop.runtime.child import Child
 from strop.runtime.masking import Mask
 from strop.runtime.spec import WorkerSpec, worker_environment
@@ -41,6 +42,7 @@ class WorkerProcess:
             on_event=self._take_event,
             on_line=lambda stream, text: self._on_line(f"function:{spec.name}", stream, text),
             on_exit=self._ended,
+            on_lost=self._clear_group,
         )
         self.token = secrets.token_urlsafe(32)
         self.exited = self._child.exited
@@ -125,6 +127,12 @@ class WorkerProcess:
         """One that is full so soon after its start would be followed by one that is as full."""
         now = asyncio.get_running_loop().time()
         return self._began is not None and now - self._began > _YOUNG_S
+
+    def _clear_group(self) -> None:
+        scratch = self._spec.scratch
+        if scratch is not None and (group := Cgroup.of_name(scratch.name)) is not None:
+            group.kill()
+            group.remove()
 
     def _ended(self) -> None:
         if not self._started.done():

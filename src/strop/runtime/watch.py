@@ -65,6 +65,8 @@ class Watch:
     def complaint(self, worker_pid: int) -> str | None:
         """Look once. Returns why the worker has to end, None while it may go on."""
         use = use_of_tree(os.getpid())
+        if use.num_processes > MAX_PROCESSES:  # before anything that takes longer the more there are
+            return f"it had {use.num_processes} processes; the limit is {MAX_PROCESSES}"
         self._tell(use.memory)
         if use.memory > self.limits.memory_bytes and (memory := proportional(os.getpid())):
             use.memory = memory
@@ -72,11 +74,14 @@ class Watch:
             asked = self.limits.memory_size
             most = f"its memory_size is {asked}" if asked else "half of the machine's memory is the limit"
             return f"it used {use.memory // MIB} MiB of memory; {most}"
-        if use.num_processes > MAX_PROCESSES:
-            return f"it had {use.num_processes} processes; the limit is {MAX_PROCESSES}"
         if use.num_tasks > MAX_TASKS - 32:
             return f"it had {use.num_tasks} threads; the limit is {MAX_TASKS}"
         return self._files(worker_pid) or self._disk()
+
+    def kill(self) -> None:
+        """End all that is in its control group."""
+        if self._cgroup is not None:
+            self._cgroup.kill()
 
     def ended(self) -> str | None:
         """What the kernel did to a worker that has gone."""
@@ -124,7 +129,10 @@ class Watch:
 def use_of_tree(root: int) -> Use:
     """Of all descendants of `root`, without itself."""
     use = Use()
-    for pid in descendants(root):
+    found = descendants(root)
+    if len(found) > MAX_PROCESSES:
+        return Use(num_processes=len(found))
+    for pid in found:
         with contextlib.suppress(OSError, ValueError, IndexError):
             use.num_tasks += len(os.listdir(f"/proc/{pid}/task"))
             use.num_processes += 1
@@ -137,7 +145,7 @@ def descendants(root: int) -> list[int]:
     """Processes below `root`; none where there is no /proc."""
     found: list[int] = []
     left = [root]
-    while left and len(found) < 4 * MAX_TASKS:
+    while left and len(found) <= MAX_PROCESSES:
         pid = left.pop()
         with contextlib.suppress(OSError):
             for task in os.listdir(f"/proc/{pid}/task"):

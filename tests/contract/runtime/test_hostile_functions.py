@@ -25,7 +25,7 @@ TOLD: dict[str, tuple[str, str]] = {
     # error codes that are right, and a part of the text
     "eats_memory": ("exception worker_lost", "emory"),
     "one_huge_allocation": ("exception", "MemoryError"),
-    "fork_bomb": ("exception worker_lost", ""),
+    "fork_bomb": ("worker_lost", "processes; the limit is 128"),
     "opens_files": ("exception", "Too many open files"),
     "starts_threads": ("exception worker_lost", "thread"),
     "leaves": ("worker_lost", "exited with status 7"),
@@ -49,7 +49,7 @@ TOLD: dict[str, tuple[str, str]] = {
     "bad_str": ("exception", "Mute: <no text: its __str__ raised RuntimeError>"),
     "patches_asyncio": ("exception unreachable worker_lost timeout", ""),
     "patches_json": ("unreachable", "answered HTTP 500"),
-    "kills_its_parent": ("worker_lost", "SIGKILL"),
+    "kills_its_parent": ("worker_lost", "was killed by signal 9"),
     "closes_every_file": ("worker_lost timeout", ""),
     "deletes_its_folder": ("exception", "ValueError: nothing is left"),
     "one_huge_file": ("exception", "File too large"),

@@ -172,11 +172,11 @@ def test_an_instance_of_each_kind_answers_at_its_address(server):
     rollout = online(
         server,
         server.register("rollout", "Agent"),
-        {"concurrency": 3, "cpu": 2, "env": {"A": "secret-value"}},
+        {"concurrency": 3, "cpu": 2, "enable_log": True, "env": {"A": "secret-value"}},
     )
     assert rollout["status"] == 2
-    assert rollout["not_honoured"] == ["cpu"]
-    assert rollout["runtime"] == {"concurrency": 3, "env": {"A": "***"}}
+    assert rollout["not_honoured"] == ["enable_log"]
+    assert rollout["runtime"] == {"concurrency": 3, "cpu": 2.0, "env": {"A": "***"}}
     assert call(rollout, ROLLOUT_INPUT).json()["agent_output"]["messages"][-1] == {
         "role": "assistant",
         "content": "4",

@@ -1,4 +1,4 @@
-"""Takes memory in small pieces until there is none."""
+"""Takes memory in small pieces, half a gigabyte in all."""
 
 from strop import AbstractRewardProcessor
 
@@ -8,5 +8,6 @@ class F(AbstractRewardProcessor):
         if input.ground_truth == "well":
             return {"reward": {"reward_score": 1}}
         kept = []
-        while True:
+        for _ in range(128):
             kept.append(bytearray(2**22))
+        raise ValueError("took it all")

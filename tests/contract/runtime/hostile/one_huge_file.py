@@ -1,4 +1,4 @@
-"""Writes a file that grows for ever."""
+"""Writes a file of 128 MiB."""
 
 from strop import AbstractRewardProcessor
 
@@ -8,5 +8,6 @@ class F(AbstractRewardProcessor):
         if input.ground_truth == "well":
             return {"reward": {"reward_score": 1}}
         with open("huge", "wb") as file:
-            while True:
+            for _ in range(128):
                 file.write(bytes(2**20))
+        raise ValueError("wrote it all")

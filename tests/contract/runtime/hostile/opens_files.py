@@ -1,4 +1,4 @@
-"""Opens files and never closes one."""
+"""Opens five thousand files and never closes one."""
 
 import os
 
@@ -10,5 +10,6 @@ class F(AbstractRewardProcessor):
         if input.ground_truth == "well":
             return {"reward": {"reward_score": 1}}
         kept = []
-        while True:
+        for _ in range(5000):
             kept.append(open(os.devnull))
+        raise ValueError("opened them all")

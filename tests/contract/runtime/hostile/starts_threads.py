@@ -1,4 +1,4 @@
-"""Starts threads that never end."""
+"""Starts six hundred threads that do not end."""
 
 import threading
 import time
@@ -10,5 +10,5 @@ class F(AbstractRewardProcessor):
     def process(self, input):
         if input.ground_truth == "well":
             return {"reward": {"reward_score": 1}}
-        while True:
-            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        for _ in range(600):
+            threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
