@@ -24,7 +24,7 @@ demo: setup ## Train a small calculator agent and ask it questions (ARGS="--step
 	@$(BIN)/strop demo $(ARGS)
 
 test: setup ## Run all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 soak: setup ## Kill, fill and repeat for half an hour; appends to docs/log.md (ARGS="--share 0.2")
 	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)

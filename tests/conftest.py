@@ -10,6 +10,9 @@ import pytest
 # Tests never ask a hub; whatever they load is on disk already.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has a core; two threads of each would wait for one another.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from strop.functions.processor import (
     AbstractRewardProcessor,
     AbstractRolloutProcessor,
 )
+from strop.functions.sub_rewards import aggregate_func, reward_func, sub_reward_func
 from strop.schema.function import (
     AgentOutput,
     FunctionType,
@@ -81,6 +82,9 @@ __all__ = [
     "TrainingDataset",
     "ValidationDataset",
     "__version__",
+    "aggregate_func",
+    "reward_func",
+    "sub_reward_func",
 ]
 
 

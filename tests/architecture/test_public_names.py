@@ -37,6 +37,9 @@ PUBLIC_NAMES = {
     "TrainingDataset",
     "ValidationDataset",
     "__version__",
+    "aggregate_func",
+    "reward_func",
+    "sub_reward_func",
 }
 
 

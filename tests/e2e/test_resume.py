@@ -9,7 +9,7 @@ import pytest
 
 from fakes.command import Strop
 from fakes.jobs import write_job
-from fakes.run_record import checkpoint_bits, record
+from fakes.run_record import Record, checkpoint_bits, record
 from fakes.running import Running
 from strop.schema.job import JobStatus
 from strop.store.database import open_database
@@ -22,45 +22,68 @@ def job(tmp_path: Path) -> Path:
     return write_job(tmp_path / "job", rows=12, save_steps=3)
 
 
+class Halves:
+    """One run straight through, and one that is killed after its third step and resumed; both from `job`."""
+
+    def __init__(self, job: Path, strop: Strop, folder: Path, *settings: str) -> None:
+        self.folder, self.database = folder, folder / "home" / "strop.db"
+        self.given = ["run", job, *(word for one in settings for word in ("--set", one))]
+        straight = strop(*self.given, "--out", folder / "straight", "--json")
+        assert straight.returncode == 0, straight.stderr
+        self.whole = json.loads(straight.stdout)
+        with Running(*self.given, "--out", folder / "halves", home=folder / "home") as half:
+            half.says("checkpoint of step 3")
+            half.kill()
+        self.rest = strop(*self.given, "--resume", folder / "halves", "--json")
+        assert self.rest.returncode == 0, self.rest.stderr
+        self.told = json.loads(self.rest.stdout)
+        opened = open_database(f"sqlite:///{self.database}")
+        with opened.read() as session:
+            self.jobs = {one.job_id: one for one in list_jobs(session).items}
+        opened.close()
+        (self.killed,) = set(self.jobs) - {self.whole["job_id"], self.told["job_id"]}
+
+    def same(self) -> tuple[Record, list[str]]:
+        """Compare all that both left behind. Returns the record, and the names of what checkpoints hold."""
+        for key in ("steps", "validation", "tokens_sampled", "tokens_trained"):
+            assert self.told[key] == self.whole[key]
+        one = record(self.database, self.whole["job_id"])
+        two = record(self.database, self.killed, self.told["job_id"], last_step=3)
+        assert one.steps() == two.steps() == [0, 1, 2, 3, 4, 5, 6]
+        assert two.turns == one.turns
+        assert two.metrics == one.metrics
+        held: list[str] = []
+        for step in (3, 6):
+            runs = [self.folder / run / "checkpoints" / f"step-{step:06d}" for run in ("straight", "halves")]
+            left, right = map(checkpoint_bits, runs)
+            held = sorted(left)
+            assert held == sorted(right)
+            assert [name for name in left if left[name] != right[name]] == []
+        return one, held
+
+
 def test_six_steps_are_three_a_kill_and_three_bit_for_bit(job: Path, strop: Strop, tmp_path: Path) -> None:
-    straight = strop("run", job, "--out", tmp_path / "straight", "--json")
-    assert straight.returncode == 0, straight.stderr
-    whole = json.loads(straight.stdout)
-    with Running("run", job, "--out", tmp_path / "halves", home=tmp_path / "home") as half:
-        half.says("checkpoint of step 3")
-        half.kill()
-    rest = strop("run", job, "--resume", tmp_path / "halves", "--json")
-    assert rest.returncode == 0, rest.stderr
-    told = json.loads(rest.stdout)
-    assert "is now FAILED" in rest.stderr
-    assert (whole["steps"], told["steps"]) == (6, 6)
-    for key in ("validation", "tokens_sampled", "tokens_trained"):
-        assert told[key] == whole[key]
-
-    database = tmp_path / "home" / "strop.db"
-    opened = open_database(f"sqlite:///{database}")
-    with opened.read() as session:
-        jobs = {one.job_id: one for one in list_jobs(session).items}
-    opened.close()
-    (killed,) = set(jobs) - {whole["job_id"], told["job_id"]}
-    assert jobs[killed].status is JobStatus.FAILED
-    assert "ended without a word" in (jobs[killed].error or "")
-    assert jobs[told["job_id"]].resumes == killed
-
-    one = record(database, whole["job_id"])
-    two = record(database, killed, told["job_id"], last_step=3)
-    assert one.steps() == two.steps() == [0, 1, 2, 3, 4, 5, 6]
+    runs = Halves(job, strop, tmp_path)
+    assert "is now FAILED" in runs.rest.stderr
+    assert runs.jobs[runs.killed].status is JobStatus.FAILED
+    assert "ended without a word" in (runs.jobs[runs.killed].error or "")
+    assert runs.jobs[runs.told["job_id"]].resumes == runs.killed
+    one, _ = runs.same()
     assert len(one.turns) == 6 * 16 + 4 * 4
     assert all(len(turns) == 3 for turns in one.turns.values())
-    assert two.turns == one.turns
-    assert two.metrics == one.metrics
-    for step in (3, 6):
-        places = [tmp_path / run / "checkpoints" / f"step-{step:06d}" for run in ("straight", "halves")]
-        left, right = map(checkpoint_bits, places)
-        assert sorted(left) == sorted(right)
-        assert [name for name in left if left[name] != right[name]] == []
 
     again = strop("run", job, "--resume", tmp_path / "halves", "--json")
     assert again.returncode == 0, again.stderr
     assert "already finished: all 6 steps are in" in again.stderr
-    assert json.loads(again.stdout)["job_id"] == told["job_id"]
+    assert json.loads(again.stdout)["job_id"] == runs.told["job_id"]
+
+
+def test_adapters_and_the_critic_of_ppo_go_on_as_exactly(job: Path, strop: Strop, tmp_path: Path) -> None:
+    settings = ["algorithm=ppo", "lora_rank=4", "critic_learning_rate=0.01", "lam=0.9", "critic_warmup=1"]
+    one, held = Halves(job, strop, tmp_path, *settings).same()
+    for name in ("actor/grad_norm", "critic/vf_loss", "critic/values/mean"):
+        bits = {one.metrics[step, name] for step in (2, 3, 4, 5, 6)}
+        assert len(bits) == 5, name  # it learned in every step, before the kill and after it
+    files = {name.partition(":")[0] for name in held}
+    assert {f"trainer/{name}.safetensors" for name in ("critic", "critic_optimizer", "optimizer")} <= files
+    assert "adapter/adapter_model.safetensors" in files

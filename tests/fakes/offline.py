@@ -36,12 +36,17 @@ def packed(*examples: Example) -> list[Pack]:
 
 
 class FakeOfflineLearner(FakeLearner):
-    """Each update halves the loss; `remembered` are the ids of the answers it was asked the reference of."""
+    """Each update halves the loss, but not in the steps of `bad`, whose gradient is not finite.
+
+    `remembered` are the ids of the answers it was asked the reference of, `seen` the step, version and first
+    row of each update.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.remembered: list[str] = []
-        self.finite = True
+        self.bad: set[int] = set()
+        self.seen: list[tuple[int, int, str]] = []
 
     def remember_reference(self, packs: Sequence[Pack]) -> None:
         assert self.version == 0, "the reference is the start weights"
@@ -49,9 +54,13 @@ class FakeOfflineLearner(FakeLearner):
 
     def update(self, batch: Batch) -> Mapping[str, float]:
         loss = START_LOSS / 2**self.version
-        if self.finite:
+        finite = batch.step not in self.bad
+        row = batch.mini_batches[0].packs[0].sequences[0].rollout_id
+        self.seen.append((batch.step, self.version, row))
+        if finite:
             super().update(batch)
-        return {"actor/loss": loss, "lm/loss": loss, "actor/num_updates": float(self.finite)}
+        counts = {"actor/num_updates": float(finite), "actor/skipped_updates": float(not finite)}
+        return {"actor/loss": loss, "lm/loss": loss, **counts}
 
     def measure(self, packs: Sequence[Pack]) -> Mapping[str, float]:
         loss = START_LOSS / 2**self.version

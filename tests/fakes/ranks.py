@@ -67,12 +67,12 @@ def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Te
     return torch.cat([weight.grad.flatten() for weight in critic.network().parameters()])
 
 
-def work(rank: int, folder: str, settings: Sequence[dict[str, Any]], whole: MiniBatch) -> None:
-    """One of two processes: computes every second pack, sums with the other one; rank 0 writes the sums, the
-    critic's last."""
+def work(rank: int, folder: str, jobs: Sequence[tuple[dict[str, Any], MiniBatch]], whole: MiniBatch) -> None:
+    """One of two processes: computes every second pack of each job's mini-batch, sums with the other one;
+    rank 0 writes the sums, that of the critic for `whole` last."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    gradients = [part_of_gradient(one, whole, whole.packs[rank::2]) for one in settings]
+    gradients = [part_of_gradient(settings, mini, mini.packs[rank::2]) for settings, mini in jobs]
     gradients.append(part_of_critic_gradient(whole, range(rank, len(whole.packs), 2)))
     for gradient in gradients:
         dist.all_reduce(gradient)

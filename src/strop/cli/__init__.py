@@ -17,10 +17,10 @@ from strop.cli.data import app as data
 from strop.cli.demo import demo
 from strop.cli.deployments import app as deployments
 from strop.cli.files import app as files
+from strop.cli.functions_show import app as functions
 from strop.cli.jobs import app as jobs
 from strop.cli.keys import app as keys
 from strop.cli.models import app as models
-from strop.cli.registered import app as functions
 from strop.cli.run import EXIT_CANCELED, run
 from strop.cli.serve import serve
 from strop.cli.text import t

@@ -17,7 +17,7 @@ from strop.errors import StropError
 
 if TYPE_CHECKING:
     from strop.cli.session import Session
-    from strop.pipeline.loop import RunResult
+    from strop.pipeline.course import RunResult
     from strop.schema.trajectory import Trajectory
 
 NUM_QUESTIONS = 3
@@ -39,7 +39,8 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """"""
-    from strop.cli.run import EXIT_CANCELED, read_job, summary, train_here
+    from strop.cli.run import EXIT_CANCELED, read_job, summary
+    from strop.cli.training_here import train_here
 
     use_huge_pages()
     started = time.monotonic()

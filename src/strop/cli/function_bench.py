@@ -78,7 +78,9 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help=t("Print JSON.", "输出 JSON。"))] = False,
 ) -> None:
     text = decoded(input_file.read())
-    rows = read_rows(text) if str(getattr(input_file, "name", "-")).endswith(".jsonl") else [parsed_object(text)]
+    rows = (
+        read_rows(text) if str(getattr(input_file, "name", "-")).endswith(".jsonl") else [parsed_object(text)]
+    )
     spec = spec_of(classpath, root, timeout)
     try:
         measured = asyncio.run(_measure(spec, rows, concurrency, seconds, workers))

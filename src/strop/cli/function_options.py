@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from strop.cli.text import t
 from strop.functions import validation_text
+from strop.functions.ark import input_of_body, is_ark_body
+from strop.functions.hints import input_hints
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
@@ -103,6 +105,14 @@ def typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInpu
             ),
             param_hint="--input",
         )
+    if func_type is FunctionType.GROUP_REWARD and is_ark_body(values):
+        try:
+            values = input_of_body(values)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--input") from error
+    else:
+        for hint in input_hints(func_type, values):
+            typer.echo(t(f"warning: {hint}", f"警告：{hint}"), err=True)
     try:
         return INPUT_OF[func_type].model_validate({**values, "func_type": func_type})
     except ValidationError as error:

@@ -11,7 +11,9 @@ from strop.schema.reply import FunctionReply
 
 def json_text(reply: FunctionReply) -> str:
     if reply.output is not None:
-        return reply.output.model_dump_json()
+        # Asked as Ark asks, so answered as Ark answers.
+        ark = (reply.output.model_extra or {}).get("ark_reply")
+        return json.dumps(ark, ensure_ascii=False) if ark is not None else reply.output.model_dump_json()
     return json.dumps(
         {"status": "failed", "error": reply.error, "error_code": reply.error_code}, ensure_ascii=False
     )
@@ -33,6 +35,8 @@ def pretty(output: FunctionOutput, latency_s: float) -> list[str]:
             if value not in (None, {}):
                 lines.append(f"  {name}: {json.dumps(value, ensure_ascii=False)}")
     for name, value in (output.model_extra or {}).items():
+        if name == "ark_reply":
+            continue
         lines.append(f"  {name}: {json.dumps(value, ensure_ascii=False, default=str)}")
     return lines
 

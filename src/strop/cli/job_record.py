@@ -5,8 +5,9 @@ Used by both kinds of session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import Earlier, claimed
 from strop.cli.text import t
+from strop.pipeline.ports import Recorder
 from strop.policy import models
-from strop.schema.job import Job
+from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
 from strop.store.home import home
 from strop.store.jobs import claim_job, create_job, fail_lost_jobs, live_jobs
@@ -77,6 +79,19 @@ def open_record(
         say(text)
     recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
     return recorder
+
+
+@contextmanager
+def telling_failed_start(recorder: Recorder) -> Iterator[None]:
+    """Inside, machines are started: if one cannot be, the job ends here, with the reason."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        recorder.status(JobStatus.CANCELED)
+        raise
+    except Exception as error:
+        recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+        raise
 
 
 def _begin(

@@ -5,7 +5,6 @@ The counterpart of `cli.session` for trainings that sample nothing: no engine, n
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import claim_folder, open_record
+from strop.cli.job_record import claim_folder, open_record, telling_failed_start
 from strop.cli.resume import Resumed
 from strop.cli.session import Submitted, load_both, new_job, new_job_id, with_dtypes
 from strop.cli.text import t
@@ -31,7 +30,6 @@ from strop.policy.checkpoint import Checkpoints
 from strop.policy.offline_update import OfflineLearner
 from strop.schema.config import JobConfig
 from strop.schema.example import Example
-from strop.schema.job import JobStatus
 from strop.store.recorder import StoreRecorder
 
 
@@ -100,14 +98,8 @@ async def open_offline_session(
             submitted=submitted is not None,
         )
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        try:
+        with telling_failed_start(told):
             learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
-        except asyncio.CancelledError:
-            told.status(JobStatus.CANCELED)
-            raise
-        except Exception as error:
-            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
-            raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
         yield OfflineSession(

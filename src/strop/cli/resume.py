@@ -11,7 +11,7 @@ from strop.cli.text import t
 from strop.errors import CheckpointError, ConfigError, Problem
 
 if TYPE_CHECKING:
-    from strop.pipeline.loop import RunResult
+    from strop.pipeline.course import RunResult
     from strop.schema.config import JobConfig
 
 AUTO = "auto"
@@ -109,9 +109,9 @@ def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
         DataError: training rows that cannot be read.
     """
     from strop.cli.session import with_dtypes
+    from strop.pipeline.course import RunResult
     from strop.pipeline.dataset import load_dataset
     from strop.pipeline.job_notes import total_steps
-    from strop.pipeline.loop import RunResult
     from strop.pipeline.position import saved_position, start_position
     from strop.pipeline.save import best_in
     from strop.schema.job import JobStatus

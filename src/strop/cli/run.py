@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +17,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
-    from strop.cli.session import Session
-    from strop.pipeline.loop import RunResult
+    from strop.pipeline.course import RunResult
     from strop.schema.config import JobConfig
 
 EXIT_CANCELED = 130
@@ -91,6 +84,7 @@ def run(
 ) -> None:
     """"""
     from strop.cli.resume import find_resumed, finished_result
+    from strop.cli.training_here import train_here
 
     if server is not None and not dry_run:
         from strop.cli.submitting import run_there
@@ -233,138 +227,6 @@ def _origin(origin: str) -> str:
         return t("default", "默认")
     method = origin.removeprefix("default of ")
     return t(origin, f"{method} 的默认值") if method != origin else origin
-
-
-Then = Callable[[Any, "RunResult"], Awaitable[None]]
-"""Gets the session that the run was made in, of whichever kind."""
-
-
-def train_here(
-    config: JobConfig,
-    console: Console,
-    *,
-    out: Path | None = None,
-    resumed: Resumed | None = None,
-    anew: bool = False,
-    then: Then | None = None,
-) -> tuple[RunResult, Session | OfflineSession]:
-    """Open a session, train in it with live progress, and let `then` use it before it closes.
-
-    With `anew` the checkpoints of an earlier run in `out` are removed.
-    """
-    from strop.cli.progress import LiveProgress
-    from strop.pipeline.stop import StopFlag
-
-    opened, train = kind_of_run(config)
-
-    async def work() -> tuple[RunResult, Session | OfflineSession]:
-        stop = StopFlag()
-        live = LiveProgress(console)
-        async with opened(
-            config, out=out, resumed=resumed, anew=anew, watchers=[live], say=live.say
-        ) as session:
-            listen_to_interrupts(stop.set, console)
-            live.total_steps = session.total_steps
-            with live:
-                result = await train(
-                    session.config,
-                    session.machines,
-                    session.training,
-                    session.validation,
-                    job_id=session.job_id,
-                    folder=session.folder,
-                    stop=stop,
-                    resume_from=resumed.checkpoint if resumed is not None else None,
-                )
-            session = replace(session, published_as=publish(session, result))
-            if then is not None and result.status is JobStatus.SUCCEEDED:
-                await then(session, result)
-        return result, session
-
-    return asyncio.run(work())
-
-
-def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
-    """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
-    if config.training_type.offline:
-        from strop.cli.offline_session import open_offline_session
-        from strop.pipeline.offline import train_offline
-
-        return open_offline_session, train_offline
-    from strop.cli.session import open_session
-    from strop.pipeline.loop import train
-
-    return open_session, train
-
-
-def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
-    """A finished run's last checkpoint becomes a model with a name. Returns the name.
-
-    The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
-    `NAME-v2`, `NAME-v3` ... that is free.
-    """
-    from strop.policy.checkpoint import read_manifest
-    from strop.schema.job import Checkpoint
-    from strop.store.checkpoints import checkpoint_id
-    from strop.store.jobs import name_output
-    from strop.store.published import publish_checkpoint
-
-    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
-        return None
-    manifest = read_manifest(result.checkpoint)
-    checkpoint = Checkpoint(
-        checkpoint_id=checkpoint_id(session.job_id, manifest.step),
-        job_id=session.job_id,
-        step=manifest.step,
-        folder=result.checkpoint,
-        policy_version=manifest.policy_version,
-        validation=dict(result.validations).get(manifest.step),
-        published=True,
-        created_at=datetime.now(UTC),
-    )
-    session.store.flush()  # the hashes of the inputs are read back
-    wanted = session.config.tuned_model_name or session.job_id
-    database = session.store.database
-    model = publish_checkpoint(database, checkpoint, wanted, next_free=True)
-    if model.name != wanted:
-        with database.write() as writing:
-            name_output(writing, session.job_id, model.name)
-    session.machines.recorder.event(
-        "published",
-        t(f"published as {model.name}", f"已发布为 {model.name}"),
-        step=result.steps,
-        data={"name": model.name},
-    )
-    return model.name
-
-
-def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
-    """The first Ctrl-C (or SIGTERM) asks the run to end in order, the second cancels what it is doing.
-
-    An optimizer update works in a thread and cannot be cut; it is waited for.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    asked = False
-
-    def interrupted() -> None:
-        nonlocal asked
-        if asked and task is not None:
-            task.cancel()
-            return
-        asked = True
-        stop()
-        console.print(
-            t(
-                "ending after the current phase, with a checkpoint; once more to end without one",
-                "当前阶段结束后保存检查点并退出；再按一次则不保存",
-            ),
-            style="yellow",
-        )
-
-    if sys.platform != "win32":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupted)
 
 
 def summary(

@@ -5,7 +5,6 @@ The only place where policy, engine, gateway, workers, store and flow meet. Used
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -18,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import claim_folder, open_record
+from strop.cli.job_record import claim_folder, open_record, telling_failed_start
 from strop.cli.resume import Resumed
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
@@ -34,9 +33,9 @@ from strop.pipeline.training_types import effective_keys
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic
-from strop.policy.precision import has_fast_bfloat16
 from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
+from strop.processor import has_fast_bfloat16
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
@@ -156,7 +155,7 @@ async def open_session(
             pythons=pythons,
         )
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        try:
+        with telling_failed_start(told):
             steps = total_steps(hyper, len(training))
             # Before the learner: it takes the model over, and the critic begins as a copy of it.
             critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
@@ -168,12 +167,6 @@ async def open_session(
             stack.callback(engine.close)
             await gateway.start()
             stack.push_async_callback(gateway.stop)
-        except asyncio.CancelledError:
-            told.status(JobStatus.CANCELED)
-            raise
-        except Exception as error:
-            told.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
-            raise
         if learner.notice is not None:
             recorder.event("note", learner.notice)
         if not engine.repeatable:

@@ -69,7 +69,7 @@ async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
     from strop.cli.follow import PLANNED_EVENT
-    from strop.cli.run import kind_of_run, listen_to_interrupts, publish
+    from strop.cli.training_here import kind_of_run, listen_to_interrupts, publish
     from strop.pipeline.stop import StopFlag
     from strop.policy.checkpoint import latest_checkpoint
     from strop.schema.config import JobConfig

@@ -220,9 +220,8 @@ def contradictions(tuning: Tuning) -> list[str]:
     kinds = [one.type for one in tuning.functions]
     labels = [one.label for one in tuning.functions]
     found: list[str] = []
-    for kind in (FunctionType.ROLLOUT, FunctionType.GROUP_REWARD):
-        if kinds.count(kind) > 1:
-            found.append(f"functions: at most one of type {kind}, found {kinds.count(kind)}")
+    if (count := kinds.count(FunctionType.ROLLOUT)) > 1:
+        found.append(f"functions: at most one of type rollout, found {count}")
     found += [
         f"functions: the name {label!r} stands twice; give each its own name"
         for label in dict.fromkeys(labels)

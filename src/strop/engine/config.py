@@ -10,6 +10,8 @@ from typing import Literal
 
 import torch
 
+from strop.processor import has_fast_bfloat16
+
 DtypeName = Literal["auto", "float32", "bfloat16"]
 
 
@@ -54,9 +56,4 @@ def sampling_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
     """
     if name != "auto":
         return torch.float32 if name == "float32" else torch.bfloat16
-    return torch.bfloat16 if device.type != "cpu" or _cpu_multiplies_bfloat16() else torch.float32
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    capabilities = torch.cpu.get_capabilities()
-    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return torch.bfloat16 if device.type != "cpu" or has_fast_bfloat16() else torch.float32

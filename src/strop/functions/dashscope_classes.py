@@ -18,7 +18,8 @@ from strop.functions.processor import (
     AbstractRewardProcessor,
     AbstractRolloutProcessor,
 )
-from strop.schema.function import FunctionInput, RolloutInput
+from strop.functions.sub_rewards import collect, score_parts
+from strop.schema.function import FunctionInput, RewardOutput, RolloutInput
 
 _KINDS: dict[str, tuple[type[AbstractProcessor[Any, Any]], str]] = {
     "AbstractRolloutProcessor": (AbstractRolloutProcessor, "RolloutInput"),
@@ -36,7 +37,10 @@ def is_theirs(found: object) -> bool:
 
 
 def hosted(theirs: type) -> type[AbstractProcessor[Any, Any]]:
-    """A class of ours that makes one of theirs and translates what goes in and out."""
+    """A class of ours that makes one of theirs and translates what goes in and out.
+
+    The parts of a decorated class are run as ours are, so that one that fails fails the whole.
+    """
     name = _base(theirs)
     assert name is not None
     ours, input_name = _KINDS[name]
@@ -54,8 +58,20 @@ def hosted(theirs: type) -> type[AbstractProcessor[Any, Any]]:
     async def process_async(self: Any, input: FunctionInput) -> Any:
         return _plain(await self.hosted.process(input_class.model_validate(_values(input))))
 
-    is_async = inspect.iscoroutinefunction(cast("Any", theirs).process)
-    members = {"__init__": create, "setup": setup, "process": process_async if is_async else process}
+    def create_decorated(self: Any) -> None:
+        create(self)
+        self._reward_meta = collect(self.hosted, self.hosted.reward_meta.processor_id)
+
+    async def process_parts(self: Any, input: FunctionInput) -> RewardOutput:
+        given = input_class.model_validate(_values(input))
+        return await score_parts(self.hosted, given, self.reward_meta, self.threads)
+
+    members: dict[str, Any] = {"__init__": create, "setup": setup}
+    if hasattr(theirs, "reward_meta"):
+        members |= {"__init__": create_decorated, "process": process_parts}
+    else:
+        is_async = inspect.iscoroutinefunction(cast("Any", theirs).process)
+        members["process"] = process_async if is_async else process
     return cast(
         "type[AbstractProcessor[Any, Any]]",
         type(theirs.__name__, (ours,), {**members, "__module__": theirs.__module__}),

@@ -1,4 +1,4 @@
-"""`import dashscope.finetune.reinforcement` -> our own classes, where that package is not installed.
+"""`import dashscope.finetune.reinforcement`, `import rl_types` -> our own classes, where these are missing.
 
 Function classes written for DashScope then run here unchanged. Where the real package is installed it is
 used, and `dashscope_classes` hosts its classes. Opened in the worker, before user code is imported.
@@ -14,16 +14,17 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from strop.functions import processor
+from strop.functions import processor, rl_types, sub_rewards
 from strop.schema import function as data
 
 ROOT = "dashscope.finetune.reinforcement"
+ARK = "rl_types"
 _PARENTS = ("dashscope", "dashscope.finetune")
 _MODULES = re.compile(
     re.escape(ROOT)
     + r"(\.component(\.data(\.(base_data_model|(group_reward|reward|rollout)_(input|output)))?"
     + r"|\.processor(\.abstract_(group_reward_|reward_|rollout_)?processor)?"
-    + r"|\.observability)?)?"
+    + r"|\.func_decorator|\.observability)?)?"
 )
 """The modules that functions import from. No others: a name that is missing would be taken for a module."""
 
@@ -36,6 +37,10 @@ _CLASSES: dict[str, object] = {
             "AbstractRewardProcessor",
             "AbstractGroupRewardProcessor",
         )
+    },
+    **{
+        name: getattr(sub_rewards, name)
+        for name in ("RewardProcessorMeta", "aggregate_func", "reward_func", "sub_reward_func")
     },
     **{
         name: getattr(data, name)
@@ -72,7 +77,7 @@ class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname in _PARENTS or _MODULES.fullmatch(fullname):
+        if fullname in (*_PARENTS, ARK) or _MODULES.fullmatch(fullname):
             return importlib.machinery.ModuleSpec(fullname, self, origin="strop", is_package=True)
         return None
 
@@ -80,6 +85,10 @@ class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
+        if module.__name__ == ARK:
+            vars(module).update(
+                RewardFunctionResult=rl_types.RewardFunctionResult, RewardStatus=rl_types.RewardStatus
+            )
         if module.__name__.startswith(ROOT):
             vars(module).update(_CLASSES)
             vars(module).update(

@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any, cast
 
 from strop.errors import FunctionError
+from strop.functions.ark import hosted_ark, is_ark
+from strop.functions.callables import hosted_callable, is_reward_callable
 from strop.functions.dashscope_classes import hosted, is_theirs
 from strop.functions.dashscope_door import open_door
 from strop.functions.processor import AbstractProcessor
@@ -143,6 +145,10 @@ def _class_of(place: _Place, module: ModuleType) -> ProcessorClass:
     if found is None:
         raise place.refuse(f"no class {place.class_name!r} in {where}", _near_classes(place, module))
     named = f"{place.class_name!r} in {where}"
+    if is_ark(found):
+        return hosted_ark(found)
+    if is_reward_callable(found):
+        return hosted_callable(found)
     if not isinstance(found, type):
         raise place.refuse(f"{named} is a {type(found).__name__}, not a class", _near_classes(place, module))
     if is_theirs(found):
@@ -157,7 +163,9 @@ def _class_of(place: _Place, module: ModuleType) -> ProcessorClass:
     processor_class: ProcessorClass = found
     if inspect.isabstract(processor_class):
         missing = ", ".join(sorted(processor_class.__abstractmethods__))
-        raise place.refuse(f"class {named} has no {missing}()", f"write its {missing}() method")
+        parts = any(hasattr(value, "_is_sub_reward_func") for value in vars(processor_class).values())
+        fix = "put @reward_func above the class" if parts else f"write its {missing}() method"
+        raise place.refuse(f"class {named} has no {missing}()", fix)
     return processor_class
 
 
@@ -167,9 +175,13 @@ def _is_processor(value: object) -> bool:
     return is_theirs(cast("object", value))
 
 
+def _is_usable(value: object) -> bool:
+    return _is_processor(value) or is_ark(value) or is_reward_callable(value)
+
+
 def _near_classes(place: _Place, module: ModuleType) -> str:
     values = vars(module).items()
-    own = [name for name, value in values if _is_processor(value) and value.__module__ == module.__name__]
+    own = [name for name, value in values if _is_usable(value) and value.__module__ == module.__name__]
     near = difflib.get_close_matches(place.class_name, own, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]!r}?"

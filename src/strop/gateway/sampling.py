@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from strop.gateway.openai_types import ChatRequest
 from strop.gateway.refusals import RequestRefused
-from strop.schema.sampling import SamplingParams
+from strop.schema.sampling import SamplingParams, seed_of
 
 
 def params_for(request: ChatRequest, own: SamplingParams, *, training: bool, room: int) -> SamplingParams:
@@ -75,8 +75,7 @@ def _refuse_untrainable(temperature: float | None, top_p: float | None, top_k: i
 
 def derive_seed(*parts: str | int | None) -> int:
     """63 bits that depend on every part and on nothing else."""
-    digest = hashlib.sha256(json.dumps(parts).encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return seed_of(json.dumps(parts))
 
 
 def ids_digest(token_ids: Sequence[int]) -> str:

@@ -21,6 +21,7 @@ from strop.pipeline.job_keys import Checked, check_keys
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.job_words import path_of
 from strop.pipeline.resolved import HYPER, origins_of
+from strop.pipeline.reward_rules import reward_rules
 from strop.pipeline.training_types import type_complaints
 from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
@@ -200,6 +201,10 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
     type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
     for path, message, fix in type_complaints(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    for index, key, message, fix in reward_rules(config.functions):
+        path: KeyPath = ("functions", index, *key)
         if checked.trusted(path):
             yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     rewards = [function for function in config.functions if function.type.value != "rollout"]

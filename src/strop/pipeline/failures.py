@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from strop.errors import TrainingError
-from strop.schema.function import TaskStatus
+from strop.schema.function import ENDS_JOB, TaskStatus
 from strop.schema.trajectory import Group
 
 SHOWN_ERRORS = 3
@@ -36,10 +36,17 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
     """Let up to `max_failure_rate` of the rollouts fail, but never all of them.
 
     Raises:
-        TooManyFailures: more failed; counts and the most frequent error texts are in it.
+        TooManyFailures: more failed; counts and the most frequent error texts are in it. Or one of them
+        failed in a way that is to end the job.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     failed = [trajectory for trajectory in trajectories if trajectory.status is TaskStatus.FAILED]
+    final = next((one for one in failed if one.error_code == ENDS_JOB), None)
+    if final is not None:
+        raise TooManyFailures(
+            f"{where}: a function reported a failure that ends the job\n    {final.error}",
+            fix="mend the function (its log lines tell more); return retry or discard to drop a sample",
+        )
     too_many = len(failed) > max_failure_rate * len(trajectories)
     if not too_many and len(failed) < len(trajectories):
         return
@@ -66,7 +73,12 @@ def was_skipped(updates: Mapping[str, float]) -> bool:
     return updates.get("actor/skipped_updates", 0.0) + updates.get("critic/skipped_updates", 0.0) > 0
 
 
-def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
+def skipped_in_a_row(
+    before: int,
+    updates: Mapping[str, float],
+    *,
+    look_for: str = "extreme rewards in the trajectories of these steps",
+) -> int:
     """Steps up to this one in which the policy, or its critic, had no update for want of a finite gradient.
 
     Raises:
@@ -82,7 +94,7 @@ def skipped_in_a_row(before: int, updates: Mapping[str, float]) -> int:
     if before + 1 >= MAX_SKIPPED_STEPS:
         raise NothingFinite(
             f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
-            fix="lower learning_rate, or look for extreme rewards in the trajectories of these steps",
+            fix=f"lower learning_rate, or look for {look_for}",
         )
     return before + 1
 

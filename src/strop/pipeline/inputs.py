@@ -17,11 +17,12 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 def hash_inputs(config: JobConfig) -> dict[str, dict[str, str]]:
     """`data` by file name, `code` by function: the hash of all Python files below the function's folder."""
-    folders = {function.fcmodel.zipdir for function in config.functions}
+    written = [function for function in config.functions if function.preset is None]
+    folders = {function.fcmodel.zipdir for function in written}
     code = {folder: code_hash(Path(folder)) for folder in folders}
     return {
         "data": {dataset.file_name: _sha256(Path(dataset.file_name)) for dataset in config.datasets},
-        "code": {function.label: code[function.fcmodel.zipdir] for function in config.functions},
+        "code": {function.label: code[function.fcmodel.zipdir] for function in written},
     }
 
 

@@ -1,4 +1,4 @@
-"""The keys that a job file may have, made from the schema: types, ranges, homes; what people write instead.
+"""The keys that a job file may have, made from the schema: types, ranges, homes; the one that was meant.
 
 For `pipeline.job_keys`.
 """
@@ -16,106 +16,9 @@ import annotated_types
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
+from strop.pipeline.foreign_words import OTHER_NAMES, OTHER_WORDS, not_here
 from strop.pipeline.job_file import KeyPath, dotted
 from strop.schema.config import JobConfig, OneOf
-
-OTHER_NAMES = {
-    "lr": "learning_rate",
-    "epochs": "n_epochs",
-    "num_train_epochs": "n_epochs",
-    "num_epochs": "n_epochs",
-    "group_size": "n_rollouts",
-    "num_generations": "n_rollouts",
-    "rollouts": "n_rollouts",
-    "train_batch_size": "batch_size",
-    "mini_batch_size": "ppo_mini_batch_size",
-    "lora_r": "lora_rank",
-    "lora_target_modules": "target_modules",
-    "loss_type": "dpo_loss",
-    "kl_coef": "kl_loss_coef",
-    "warmup_steps": "lr_warmup_steps",
-    "warmup_step_rate": "lr_warmup_steps",
-    "warmup_ratio": "lr_warmup_steps",
-    "lr_scheduler": "lr_scheduler_type",
-    "max_new_tokens": "max_tokens",
-    "max_completion_length": "max_tokens",
-    "max_response_length": "max_tokens",
-    "test_freq": "eval_steps",
-    "save_freq": "save_steps",
-    "clip_range": "clip_ratio_low",
-    "clip_ratio_c": "dual_clip",
-    "adv_estimator": "algorithm",
-    "aggregation": "loss_agg_mode",
-    "entropy_coef": "entropy_coeff",
-    "kl_loss_estimator": "kl_loss_type",
-    "overlong_buffer": "overlong_buffer_len",
-    "penalty_factor": "overlong_penalty_factor",
-    "mask_truncated_completions": "truncation_policy",
-    "dynamic_sampling": "filter_groups",
-    "num_iterations": "ppo_epochs",
-    "critic_lr": "critic_learning_rate",
-    "gae_lambda": "lam",
-    "vf_clip": "cliprange_value",
-    "value_clip": "cliprange_value",
-    "critic_warmup_steps": "critic_warmup",
-    "teacher": "teacher_model",
-    "entrypoint": "classpath",
-    "file": "file_name",
-    "path": "file_name",
-    "env_vars": "env",
-}
-"""What other systems call it -> what it is called here."""
-
-OTHER_WORDS = {
-    "efficient_sft": "write sft and set lora_rank",
-    "finetunesft": "write sft",
-    "finetunelora": "write sft and set lora_rank",
-    "dpo_full": "write dpo",
-    "dpo_lora": "write dpo and set lora_rank",
-    "dpolora": "write dpo and set lora_rank",
-    "grpo": "write reinforcement, and algorithm: grpo",
-    "grpolora": "write reinforcement, algorithm: grpo, and set lora_rank",
-    "pretrain": "write cpt",
-}
-"""Training types of other systems, in small letters -> what to write here."""
-
-_ONE_MACHINE = "it spreads a run over machines or GPUs; this one uses what the machine has: remove it"
-_WORKER = "it sizes a cloud container; a function here is one worker process: remove it"
-NOT_HERE = {
-    **dict.fromkeys(
-        (
-            "n_gpus_rollout",
-            "nnodes_rollout",
-            "n_gpus_training",
-            "nnodes_training",
-            "inference_tensor_parallel_size",
-            "inference_gpu_memory_utilization",
-            "tensor_model_parallel_size",
-            "pipeline_model_parallel_size",
-            "sequence_parallel_size",
-            "expert_model_parallel_size",
-        ),
-        _ONE_MACHINE,
-    ),
-    **dict.fromkeys(
-        (
-            "cpu",
-            "memory_size",
-            "disk_size",
-            "capacity",
-            "min_capacity",
-            "max_capacity",
-            "memory_scale_threshold",
-            "concurrency_scale_threshold",
-            "enable_vpc_config",
-        ),
-        _WORKER,
-    ),
-    "reward_metric_weight": "weigh the parts inside the reward function, or make each a function",
-    "observability": "everything is recorded always: remove it",
-    "requirements_path": "functions run in this Python environment: install there, and remove it",
-}
-"""Keys of Bailian's files that could do nothing here -> why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,8 +72,8 @@ def fields_at(section: KeyPath) -> dict[str, FieldInfo]:
 
 def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
     """The way from a key that is not there to the one that was meant."""
-    if key in NOT_HERE:
-        return NOT_HERE[key]
+    if (why := not_here(key)) is not None:
+        return why
     here = fields_at(section)
     twin = next((name for name in here if name in around and here[name] is here.get(key)), None)
     if twin is not None:

@@ -11,27 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from strop.errors import CheckpointError, StropError
-from strop.observability.metrics import NameGate
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch, repeat
 from strop.pipeline.counters import counted_since
+from strop.pipeline.course import Course, RunResult, run_to_its_end
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
 from strop.pipeline.dynamic_sampling import NothingToTrain, Sieve, shortage, sieve
 from strop.pipeline.failures import (
-    MAX_ROLLBACKS,
-    NothingFinite,
     TooManyFailures,
     skipped_in_a_row,
     stop_if_too_many_failed,
     was_skipped,
 )
 from strop.pipeline.gae import gae_measures, with_gae
-from strop.pipeline.job_notes import notes, total_steps
 from strop.pipeline.measure import (
     batch_measures,
     distillation_measures,
@@ -41,33 +36,18 @@ from strop.pipeline.measure import (
 )
 from strop.pipeline.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
 from strop.pipeline.ports import Critic, Machines
-from strop.pipeline.position import saved_position, start_position
+from strop.pipeline.position import Position, start_position
 from strop.pipeline.publish import publish
 from strop.pipeline.reward import reward, reward_plan
 from strop.pipeline.rollout import Report, rollout, rollout_plan
-from strop.pipeline.save import Shelf, kept_in, save_is_due
-from strop.pipeline.stop import StopFlag, Stopped
+from strop.pipeline.stop import StopFlag
 from strop.pipeline.stopwatch import Stopwatch
 from strop.pipeline.token_advantage import penalise, shape_advantages, shaped_measures
-from strop.pipeline.validation import mean_at_1, validate, validation_is_due
+from strop.pipeline.validation import mean_at_1, validate
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import JobConfig
-from strop.schema.job import JobStatus
+from strop.schema.sample import Sample
 from strop.schema.trajectory import Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """How a run ended. `validations` holds (step, mean@1); `checkpoint` is the newest, `best` the one that
-    validated best, if any."""
-
-    status: JobStatus
-    steps: int
-    checkpoint: Path | None
-    best: Path | None
-    validations: tuple[tuple[int, float | None], ...]
-    sampled_tokens: int
-    trained_tokens: int
 
 
 async def train(
@@ -90,31 +70,17 @@ async def train(
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
         raised.
     """
-    recorder = machines.recorder
-    recorder.status(JobStatus.RUNNING)
-    try:
-        run = _Run(config, machines, training, validation, job_id, folder, stop)
-        status = await run.start(resume_from) or await run.to_the_end()
-    except asyncio.CancelledError:
-        recorder.status(JobStatus.CANCELED)
-        raise
-    except Exception as error:
-        recorder.status(JobStatus.FAILED, error=str(error))
-        raise
-    recorder.status(status)
-    return RunResult(
-        status=status,
-        steps=run.position.step,
-        checkpoint=run.shelf.newest,
-        best=run.shelf.best,
-        validations=run.position.validations,
-        sampled_tokens=run.position.sampled_tokens,
-        trained_tokens=run.position.trained_tokens,
-    )
+
+    def begin() -> _Run:
+        return _Run(config, machines, training, validation, job_id, folder, stop)
+
+    return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
 
 
-class _Run:
-    """A run's machines, its plans, and how far it has come."""
+class _Run(Course[Sample]):
+    """A run's machines and plans, and what one of its steps is."""
+
+    after_a_return = "with other samples from there on"
 
     def __init__(
         self,
@@ -126,106 +92,28 @@ class _Run:
         folder: Path,
         stop: StopFlag,
     ) -> None:
-        self.config, self.hyper = config, config.hyper_parameters
-        self.machines, self.recorder, self.stop = machines, machines.recorder, stop
-        self.training, self.validation, self.job_id = training, validation, job_id
+        super().__init__(
+            config,
+            training,
+            validation,
+            recorder=machines.recorder,
+            checkpoints=machines.checkpoints,
+            position=start_position(training, config.hyper_parameters),
+            overlap_notes=overlap_notes,
+            job_id=job_id,
+            folder=folder,
+            stop=stop,
+        )
+        self.machines = machines
         self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
-        training.steps_per_epoch(self.hyper.batch_size)  # refuses a dataset smaller than one step
-        self.last_step = total_steps(self.hyper, len(training))
-        self.position = start_position(training, self.hyper)
-        self.shelf = Shelf(
-            folder / "checkpoints",
-            self.hyper.save_total_limit,
-            machines.checkpoints,
-            self.recorder,
-            stop.wait,
-        )
         self.lengths = length_plan(self.hyper)
-        self.policy_version = 0
-        self.names = NameGate()
-        self.between_steps = True
-        """Whether the learner's weights are those of `position`."""
-        self.returned_to: Path | None = None
 
-    @property
-    def is_through(self) -> bool:
-        """Whether the last step is done. Refills use up rows, so the epochs may end before the steps do."""
-        return self.position.step >= self.last_step or self.position.epoch >= self.hyper.n_epochs
-
-    async def start(self, resume_from: Path | None) -> JobStatus | None:
-        """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
-        self.tell_notes()
-        if resume_from is not None:
-            saved = await self.load(resume_from)
-            self.shelf.take_over(kept_in(saved), resume_from, step=self.position.step)
-            self.recorder.event(
-                "resumed", f"goes on after step {self.position.step}", step=self.position.step
-            )
-            if saved["published"] and self.is_through:
-                text = f"already finished: all {self.position.step} steps are in {resume_from}"
-                self.recorder.event("already_finished", text, step=self.position.step)
-                return JobStatus.SUCCEEDED
+    async def weights_changed(self) -> None:
         self.policy_version = await publish(self.machines.publisher)
-        return None
 
-    async def load(self, folder: Path) -> dict[str, Any]:
-        """Put learner and position where the checkpoint was written. Returns what was saved beside them."""
-        saved = await asyncio.to_thread(self.machines.checkpoints.load, folder)
-        self.position = saved_position(saved, self.position)
-        self.names = NameGate(admitted=saved["metric_names"])
-        return saved
-
-    async def to_the_end(self) -> JobStatus:
-        """Go on until the last step, back to a checkpoint where nothing can be learned any more."""
-        while True:
-            try:
-                return await self.go_on()
-            except Stopped:
-                await self.save(published=False)
-                return JobStatus.CANCELED
-            except NothingFinite as reason:
-                await self.roll_back(reason)
-            except CheckpointError:
-                raise
-            except StropError:
-                if self.between_steps:
-                    await self.save(published=False)
-                raise
-
-    async def go_on(self) -> JobStatus:
-        """Step after step, validating and saving where it is due; validation also before the first."""
-        while True:
-            self.stop.check()
-            await self.validate_if_due()
-            await self.save_if_due()
-            if self.is_through:
-                return JobStatus.SUCCEEDED
-            self.stop.check()
-            await self.step()
-
-    async def roll_back(self, reason: NothingFinite) -> None:
-        """Go back to the newest checkpoint: weights, optimizer, position; the steps after it are taken anew.
-        If that is where the run went back to before, it is taken for spoilt, and the one before it is next.
-
-        Raises:
-            NothingFinite: there is no checkpoint, or the run has gone back too often.
-        """
-        left, number, newest = self.position.step + 1, self.position.rollbacks + 1, self.shelf.newest
-        if newest is None or number > MAX_ROLLBACKS:
-            raise reason
-        if newest == self.returned_to:
-            newest = self.shelf.leave_newest(left) or newest
-        await self.load(newest)
-        self.returned_to = newest
-        self.position = replace(self.position, rollbacks=number, skipped_steps=0)
-        self.between_steps = True
-        self.policy_version = await publish(self.machines.publisher)
-        step = self.position.step
-        text = (
-            f"step {left}: {reason.message}; back to the checkpoint of step {step} "
-            f"(return {number} of {MAX_ROLLBACKS} at most), with other samples from there on"
-        )
-        self.recorder.event("rolled_back", text, step=step, data={"from": left, "checkpoint": str(newest)})
+    def position_after_return(self, left: Position) -> Position:
+        """That of the checkpoint: the steps after it are taken anew, with other ids and so other seeds."""
+        return self.position
 
     async def step(self) -> None:
         """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
@@ -372,16 +260,13 @@ class _Run:
         pulled = self.hyper.pulls_everywhere or self.config.distils
         return [pack for pack in packs if pulled or pack.has_advantage]
 
-    async def validate_if_due(self) -> None:
-        at = self.position
-        last_step = at.step if self.is_through else self.last_step
-        due = validation_is_due(at.step, last_step=last_step, eval_steps=self.hyper.eval_steps)
-        if self.validation is None or not due or at.validated:
-            return
+    async def validate(self) -> None:
+        at, rows = self.position, self.validation
+        assert rows is not None
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
             groups = await validate(
-                self.validation, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report
+                rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")
@@ -389,45 +274,5 @@ class _Run:
         self.measured(at.step, **measures, **took.seconds)
         self.position = at.after_validation(mean_at_1(measures), groups)
 
-    async def save_if_due(self) -> None:
-        last = self.is_through
-        if self.position.skipped_steps and not last:
-            return  # weights that may be the ones to go back from
-        if last or save_is_due(self.hyper, self.position.step, epoch_ended=self.position.epoch_ended):
-            await self.save(published=last)
-
-    async def save(self, *, published: bool) -> None:
-        """Save the last completed step, unless there is none or just that lies there already."""
-        at = self.position
-        if at.step == 0 or self.shelf.holds(at.step, at.validation, published=published):
-            return
-        took = Stopwatch()
-        with took("timing/s/save"):
-            await self.shelf.save(
-                at.step,
-                policy_version=self.policy_version,
-                validation=at.validation,
-                position={
-                    **at.as_json(),
-                    "published": published,
-                    "job_id": self.job_id,
-                    "metric_names": self.names.admitted,
-                },
-                published=published,
-                may_fail=not published,
-            )
-        self.measured(at.step, **took.seconds)
-
-    def measured(self, step: int, **values: float) -> None:
-        """Record values of declared metrics; names that users chose are limited in number."""
-        self.recorder.metrics(step, self.names.admit(values))
-
     def report(self, step: int, phase: str) -> Report:
         return lambda done, total: self.recorder.progress(step, phase, done, total)
-
-    def tell_notes(self) -> None:
-        lines = [*notes(self.config, num_samples=len(self.training)), *self.training.notes]
-        if self.validation is not None:
-            lines += [*self.validation.notes, *overlap_notes(self.training, self.validation)]
-        for line in lines:
-            self.recorder.event("note", line)

@@ -53,6 +53,7 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
         "trace/training/epoch": float(epoch),
         **_trace_measures(members),
         **_user_measures(members),
+        **_best_and_worst(groups),
         **_group_measures(groups),
         **_error_measures(members),
         **_latency_measures(members),
@@ -193,6 +194,7 @@ def _trace_measures(members: Sequence[Trajectory]) -> Values:
         **_average("trace/success_rate/agent", [float(_ran(member)) for member in members]),
         **_average("trace/success_rate/reward", [float(member.reward is not None) for member in ran]),
         **_average("trace/attempts/agent", [member.attempts for member in members]),
+        **_average("trace/attempts/reward", [m.reward_calls for m in members if m.reward_calls]),
         "trace/tool_call_count": _mean(calls),
     }
 
@@ -203,7 +205,11 @@ def _ran(member: Trajectory) -> bool:
 
 
 def _user_measures(members: Sequence[Trajectory]) -> Values:
-    """Values under names that users chose: over the trajectories that have them."""
+    """Values under names that users chose: over the trajectories that have them.
+
+    A metric of a reward has its largest and smallest beside: a function that scores a whole group gives each
+    member the same, and what it says of its slowest call would drown in a mean.
+    """
     found: defaultdict[str, list[float]] = defaultdict(list)
     for member in members:
         for name, value in member.reward_parts.items():
@@ -213,7 +219,29 @@ def _user_measures(members: Sequence[Trajectory]) -> Values:
                 found[f"trace/reward_metrics/{function}/{name}"].append(value)
         for name, value in member.rollout_metrics.items():
             found[f"trace/rollout_metrics/{name}"].append(value)
-    return {key: value for name, values in found.items() for key, value in _average(name, values).items()}
+    measures = {key: value for name, values in found.items() for key, value in _average(name, values).items()}
+    for name, values in found.items():
+        if name.startswith("trace/reward_metrics/"):
+            measures |= {f"{name}/max": _largest(values), f"{name}/min": _smallest(values)}
+    return measures
+
+
+def _best_and_worst(groups: Sequence[Group]) -> Values:
+    """For each reward function the best and the worst score of a group, averaged over groups: what the policy
+    could do, and what it must be feared to do."""
+    of_groups: defaultdict[str, list[list[float]]] = defaultdict(list)
+    for group in groups:
+        scores: defaultdict[str, list[float]] = defaultdict(list)
+        for member in group.trajectories:
+            for name, value in member.reward_parts.items():
+                scores[name].append(value)
+        for name, values in scores.items():
+            of_groups[name].append(values)
+    return {
+        f"trace/reward/{name}/{word}": _mean([pick(scores) for scores in groups_of_one])
+        for name, groups_of_one in of_groups.items()
+        for word, pick in (("bon", max), ("won", min))
+    }
 
 
 def _group_measures(groups: Sequence[Group]) -> Values:

@@ -69,6 +69,8 @@ def describe(config: JobConfig) -> dict[str, Any]:
     described = config.model_dump(mode="json")
     for function in described["functions"]:
         function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
+        if function["preset"] is None:
+            del function["preset"], function["params"]
     hyper = config.hyper_parameters
     values = described["training"]["hyper_parameters"] | {
         name: value(hyper) for name, (value, _) in IN_USE.items()

@@ -1,9 +1,10 @@
-"""Groups -> the same groups with rewards: every reward function on every rollout, then the group reward.
+"""Groups -> the same groups with rewards: every reward function on every rollout, then the group rewards.
 
 The reward is the weighted sum of what the functions gave. A score that a rollout function set itself
 (`reward_score`) counts only where the job has neither reward nor group-reward functions; otherwise it is
-there for them to read, and is not added. A call that fails is retried; a rollout that cannot be scored
-becomes FAILED with the function's name, never 0. Called by `pipeline.loop` and `pipeline.validation`.
+there for them to read, and is not added. A call that fails is retried, unless it says `discard`; a rollout
+that cannot be scored becomes FAILED with the function's name, never 0. Called by `pipeline.loop` and
+`pipeline.validation`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from strop.pipeline.ports import FunctionRunner
 from strop.schema.config import FunctionConfig, JobConfig
 from strop.schema.function import (
+    DISCARD,
     AgentOutput,
     FunctionOutput,
     FunctionType,
@@ -36,27 +38,30 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardPlan:
-    """What scores a rollout. `group_function` sees the survivors of a group together.
+    """What scores a rollout. Each of the `group_functions` sees the survivors of a group together.
 
-    Where a teacher judges, a rollout that nothing scores is as good as any: `required` is False then.
+    Where a teacher judges, a rollout that nothing scores is as good as any: `required` is False then. `model`
+    and `testing` are told to functions that score a group.
     """
 
     job_id: str
     functions: tuple[FunctionConfig, ...]
-    group_function: FunctionConfig | None
+    group_functions: tuple[FunctionConfig, ...]
     max_attempts: int
     required: bool = True
+    model: str = ""
+    testing: bool = False
 
 
 def reward_plan(config: JobConfig, job_id: str) -> RewardPlan:
     """The reward functions of a job, in its order."""
-    group_functions = config.functions_of(FunctionType.GROUP_REWARD)
     return RewardPlan(
         job_id=job_id,
         functions=config.functions_of(FunctionType.REWARD),
-        group_function=group_functions[0] if group_functions else None,
+        group_functions=config.functions_of(FunctionType.GROUP_REWARD),
         max_attempts=config.hyper_parameters.max_attempts,
         required=not config.distils,
+        model=config.model.name,
     )
 
 
@@ -68,13 +73,21 @@ class _Unscored:
     error_code: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked(Generic[Answer]):
+    """What came of asking a function, and how many calls that took."""
+
+    answer: Answer | _Unscored
+    calls: int
+
+
 async def reward(groups: Sequence[Group], plan: RewardPlan, runner: FunctionRunner) -> tuple[Group, ...]:
     """Score every successful rollout of every group concurrently; failed ones pass through untouched."""
 
     async def whole(group: Group) -> Group:
         scored = await asyncio.gather(*(_score(one, group, plan, runner) for one in group.trajectories))
         group = replace(group, trajectories=tuple(scored))
-        return await _score_group(group, plan.group_function, plan, runner) if plan.group_function else group
+        return await _score_group(group, plan, runner) if plan.group_functions else group
 
     return tuple(await asyncio.gather(*(whole(group) for group in groups)))
 
@@ -86,16 +99,18 @@ async def _score(
     if trajectory.status is TaskStatus.FAILED:
         return trajectory
     if not plan.functions:
-        # With a group function alone, its part is the whole reward.
-        return _preset(trajectory, plan) if plan.group_function is None else replace(trajectory, reward=0.0)
+        # With group functions alone, their parts are the whole reward.
+        return replace(trajectory, reward=0.0) if plan.group_functions else _preset(trajectory, plan)
     started = time.perf_counter()
+    more: dict[str, Any] = {"completion": _completion(trajectory)}
     payload = RewardInput(
         ground_truth=group.sample.ground_truth,
         request_metadata=_metadata(plan, trajectory.sample_id, trajectory.rollout_id, trajectory.attempt_id),
         agent_output=_agent_output(trajectory),
+        **more,
     )
 
-    async def ask(function: FunctionConfig) -> Reward | _Unscored:
+    async def ask(function: FunctionConfig) -> _Asked[Reward]:
         def check(output: FunctionOutput) -> Reward | str:
             if isinstance(output, RewardOutput):
                 return output.reward
@@ -103,7 +118,8 @@ async def _score(
 
         return await _ask(lambda: runner.call(function.label, payload), check, function, plan.max_attempts)
 
-    answers = await asyncio.gather(*(ask(function) for function in plan.functions))
+    asked = await asyncio.gather(*(ask(function) for function in plan.functions))
+    answers = [one.answer for one in asked]
     scores = {
         function.label: answer
         for function, answer in zip(plan.functions, answers, strict=True)
@@ -116,6 +132,7 @@ async def _score(
             label: dict(answer.reward_metrics) for label, answer in scores.items() if answer.reward_metrics
         },
         reward_s=time.perf_counter() - started,
+        reward_calls=sum(one.calls for one in asked),
     )
     for answer in answers:
         if isinstance(answer, _Unscored):
@@ -124,41 +141,79 @@ async def _score(
     return replace(trajectory, reward=total)
 
 
-async def _score_group(
-    group: Group, function: FunctionConfig, plan: RewardPlan, runner: FunctionRunner
-) -> Group:
-    """Add the group function's part to each survivor; if it fails, none of them has a reward."""
+async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -> Group:
+    """Add the group functions' parts to each survivor; if one of them fails, none has a reward."""
     members = group.survivors
     if not members:
         return group
     started = time.perf_counter()
-    payload = GroupRewardInput(
-        agent_outputs=[_agent_output(member) for member in members],
-        request_metadata=_metadata(plan, group.sample.sample_id, group.group_id, "a1"),
-        ground_truth=group.sample.ground_truth,
-    )
+    payload = _group_input(group, members, plan)
 
-    def check(output: FunctionOutput) -> list[Reward] | str:
-        if not isinstance(output, GroupRewardOutput):
-            return f"returned {type(output).__name__}, expected GroupRewardOutput"
-        found = len(output.reward.rewards)
-        return (
-            output.reward.rewards
-            if found == len(members)
-            else f"gave {found} rewards for {len(members)} outputs"
-        )
+    async def ask(function: FunctionConfig) -> _Asked[list[Reward]]:
+        def check(output: FunctionOutput) -> list[Reward] | str:
+            if not isinstance(output, GroupRewardOutput):
+                return f"returned {type(output).__name__}, expected GroupRewardOutput"
+            found = len(output.reward.rewards)
+            return (
+                output.reward.rewards
+                if found == len(members)
+                else f"gave {found} rewards for {len(members)} outputs"
+            )
 
-    answer = await _ask(lambda: runner.call(function.label, payload), check, function, plan.max_attempts)
-    seconds = time.perf_counter() - started
+        return await _ask(lambda: runner.call(function.label, payload), check, function, plan.max_attempts)
+
+    asked = await asyncio.gather(*(ask(function) for function in plan.group_functions))
+    seconds, calls = time.perf_counter() - started, sum(one.calls for one in asked)
     scored: dict[str, Trajectory] = {}
     for position, member in enumerate(members):
-        member = replace(member, reward_s=member.reward_s + seconds)
-        scored[member.rollout_id] = (
-            _failed(member, answer)
-            if isinstance(answer, _Unscored)
-            else _with_group_part(member, function, answer[position])
-        )
+        member = replace(member, reward_s=member.reward_s + seconds, reward_calls=member.reward_calls + calls)
+        for function, one in zip(plan.group_functions, asked, strict=True):
+            if not isinstance(one.answer, _Unscored):
+                member = _with_group_part(member, function, one.answer[position])
+        why = next((one.answer for one in asked if isinstance(one.answer, _Unscored)), None)
+        scored[member.rollout_id] = member if why is None else _failed(member, why)
     return replace(group, trajectories=tuple(scored.get(t.rollout_id, t) for t in group.trajectories))
+
+
+def _group_input(group: Group, members: Sequence[Trajectory], plan: RewardPlan) -> GroupRewardInput:
+    """Beside the declared fields the row, the completions' ends and the job's: Ark's functions read them."""
+    sample = group.sample
+    more: dict[str, Any] = {
+        "sample": {
+            "messages": sample.messages,
+            "tools": sample.tools or [],
+            "extra": sample.rollout_extra,
+        },
+        "completions": [_completion(member) for member in members],
+        "context": {
+            "foundation_model_name": plan.model,
+            "foundation_model_version": "",
+            "customization_type": "GRPO",
+            "phase": "test" if plan.testing else "train",
+        },
+    }
+    return GroupRewardInput(
+        agent_outputs=[_agent_output(member) for member in members],
+        request_metadata=_metadata(plan, sample.sample_id, group.group_id, "a1"),
+        ground_truth=sample.ground_truth,
+        **more,
+    )
+
+
+def _completion(trajectory: Trajectory) -> dict[str, Any]:
+    """How the last turn ended, and the tokens of the whole rollout."""
+    if not trajectory.turns:
+        return {}
+    last = trajectory.turns[-1]
+    sampled, prompt = trajectory.num_sampled_tokens, len(last.prompt_ids)
+    return {
+        "finish_reason": last.finish_reason.value,
+        "usage": {
+            "completion_tokens": sampled,
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + len(last.completion_ids),
+        },
+    }
 
 
 async def _ask(
@@ -166,22 +221,26 @@ async def _ask(
     check: Callable[[FunctionOutput], Answer | str],
     function: FunctionConfig,
     max_attempts: int,
-) -> Answer | _Unscored:
+) -> _Asked[Answer]:
     """Call until an answer passes its check; what remains of a failure names the function."""
-    text, code = "", ""
-    for _ in range(max_attempts):
+    text, code, calls = "", "", 0
+    while calls < max_attempts and code != DISCARD:
         reply = await call()
-        if not reply.ok or reply.output is None:
+        calls += 1
+        output = reply.output
+        if output is not None and output.status is TaskStatus.FAILED:
+            # GroupRewardOutput declares no error_code; one that was set comes as an extra field.
+            said = reply.error_code or getattr(output, "error_code", None)
+            text, code = reply.error or output.error or "returned FAILED", str(said or "failed")
+        elif not reply.ok or output is None:
             text, code = reply.error or "no output", reply.error_code or "failed"
-            continue
-        if reply.output.status is TaskStatus.FAILED:
-            text, code = reply.output.error or "returned FAILED", "failed"
-            continue
-        answer = check(reply.output)
-        if not isinstance(answer, str):
-            return answer
-        text, code = answer, "invalid_output"
-    return _Unscored(error=f"{function.type.value} function {function.label!r}: {text}", error_code=code)
+        else:
+            answer = check(output)
+            if not isinstance(answer, str):
+                return _Asked(answer=answer, calls=calls)
+            text, code = answer, "invalid_output"
+    why = _Unscored(error=f"{function.type.value} function {function.label!r}: {text}", error_code=code)
+    return _Asked(answer=why, calls=calls)
 
 
 def _preset(trajectory: Trajectory, plan: RewardPlan) -> Trajectory:

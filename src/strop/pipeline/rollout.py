@@ -7,7 +7,6 @@ siblings go on. Called by `pipeline.loop` for training and by `pipeline.validati
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from strop.schema.function import (
     TaskStatus,
 )
 from strop.schema.sample import Sample
-from strop.schema.sampling import SamplingParams
+from strop.schema.sampling import SamplingParams, seed_of
 from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
 
 MAX_IN_FLIGHT = 512
@@ -228,7 +227,4 @@ def _slug(sample_id: str) -> str:
 
 def _attempt_seed(seed: int | None, rollout_id: str, attempt_id: str) -> int | None:
     """A seed of its own for every attempt, the same whenever the step is run again."""
-    if seed is None:
-        return None
-    digest = hashlib.sha256(f"{seed}/{rollout_id}/{attempt_id}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1
+    return None if seed is None else seed_of(f"{seed}/{rollout_id}/{attempt_id}")

@@ -44,7 +44,7 @@ async def validate(
         sampling=replace(rollouts.sampling, temperature=0.0),
     )
     groups = await rollout(dataset.samples, plan, machines.capture, machines.functions, report)
-    return await reward(groups, rewards, machines.functions)
+    return await reward(groups, replace(rewards, testing=True), machines.functions)
 
 
 def mean_at_1(measures: Mapping[str, float]) -> float | None:

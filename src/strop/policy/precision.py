@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
-from functools import cache
-from pathlib import Path
-
 import torch
+
+from strop.processor import has_fast_bfloat16
 
 
 def working_dtype(train_dtype: str) -> tuple[torch.dtype, str | None]:
@@ -29,12 +27,3 @@ def working_dtype(train_dtype: str) -> tuple[torch.dtype, str | None]:
             )
         case _:
             raise ValueError(f"train_dtype must be auto, bfloat16 or float32, found {train_dtype!r}")
-
-
-@cache
-def has_fast_bfloat16() -> bool:
-    """Whether bfloat16 matrix products run in hardware. Read from processor flags, so that it never flips."""
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    processor = Path("/proc/cpuinfo")
-    return processor.exists() and " bf16" in processor.read_text(errors="replace")

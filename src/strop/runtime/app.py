@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from strop.functions import validation_text
+from strop.functions.ark import input_of_body, is_ark_body, reply_of_output
 from strop.runtime.hosting import Failure, Outcome
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
@@ -37,6 +38,9 @@ class Served(Protocol):
 
     @property
     def class_name(self) -> str: ...
+
+    @property
+    def speaks_ark(self) -> bool: ...
 
     async def run(self, payload: FunctionInput) -> Outcome: ...
 
@@ -66,10 +70,16 @@ def create_app(host: Served, token: str) -> Starlette:
         if isinstance(payload, Response):
             return payload
         outcome = await _run_while_connected(host, payload, request)
+        if isinstance(outcome, bytes) and "ark_body" in (payload.model_extra or {}):
+            return JSONResponse(reply_of_output(json.loads(outcome)))
         return _reply(outcome)
 
+    paths = ["/api/v1", "/"] if host.speaks_ark else ["/api/v1"]  # Ark's console posts to "/"
     return Starlette(
-        routes=[Route("/health", health, methods=["GET"]), Route("/api/v1", call, methods=["POST"])]
+        routes=[
+            Route("/health", health, methods=["GET"]),
+            *(Route(path, call, methods=["POST"]) for path in paths),
+        ]
     )
 
 
@@ -101,9 +111,14 @@ def _parsed(host: Served, body: bytes) -> FunctionInput | Response:
         found = f"func_type is {given}, but function {host.spec.name!r} is a {host.func_type}"
         return _detail(422, f"Request parsing error: {found}")
     try:
+        given_values = cast("object", values)
+        if host.speaks_ark and is_ark_body(given_values):
+            values = input_of_body(given_values)
         return INPUT_OF[host.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")
+    except ValueError as error:
+        return _detail(422, f"Request parsing error: {error}")
 
 
 async def _run_while_connected(host: Served, payload: FunctionInput, request: Request) -> Outcome:

@@ -244,6 +244,8 @@ class Crew:
         surplus = len(self._serving) - self._wanted
         for worker in sorted(self._serving, key=lambda one: one.num_in_flight)[: max(0, surplus)]:
             self._let_go(worker)
+        if needed < self._wanted:
+            self._shrink(needed)  # the next ones, after another `idle_s`
 
     def _look_again(self) -> None:
         self._timer = None

@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass(slots=True)
 class Gauges:
-    """Counts since the instance began. `num_cold_starts`: starts that a call waited for with no worker there."""
+    """Counts since the instance began. A cold start is one that a call waited for with no worker there."""
 
     num_calls: int = 0
     num_starts: int = 0

@@ -47,7 +47,7 @@ def guard(
     lifeline: socket.socket,
     parent_pid: int,
     *,
-    report: Report = lambda **_: None,
+    report: Report,
     limited: Limited | None = None,
     interval_s: float = 0.2,
 ) -> None:

@@ -12,9 +12,10 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
@@ -22,14 +23,16 @@ from pydantic import BaseModel, ValidationError
 from strop.errors import FunctionError
 from strop.functions import (
     AbstractProcessor,
+    add_up,
     load_processor,
+    take_weights,
     user_traceback,
     validation_text,
     where_raised,
 )
 from strop.runtime.jsonable import jsonable
 from strop.runtime.spec import WorkerSpec
-from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType
+from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskStatus
 
 _QUEUE_LIMIT = 100
 """Calls that may wait for a free place, as in DashScope's container; more are answered `busy`."""
@@ -55,10 +58,18 @@ Outcome = bytes | Failure
 class Host:
     """One processor and the calls it has in flight."""
 
-    def __init__(self, spec: WorkerSpec, processor: AbstractProcessor[Any, Any]) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        processor: AbstractProcessor[Any, Any],
+        by_metric: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """`by_metric`: the shares by which the metrics make the reward; empty: the function does it."""
         self.spec = spec
+        self._by_metric = by_metric
         self.class_name = type(processor).__name__
         self.func_type: FunctionType = processor.func_type
+        self.speaks_ark = processor.speaks_ark
         self._processor = processor
         self._is_async = inspect.iscoroutinefunction(processor.process)
         self._threads = ThreadPoolExecutor(spec.concurrency, thread_name_prefix=spec.name)
@@ -91,6 +102,13 @@ class Host:
         stopped = await self._stop(work)
         text = f"{self._named} did not answer within its timeout of {self.spec.timeout_s:g} s"
         return Failure(http_status=504, error_code="timeout", message=text, stuck=not stopped)
+
+    @property
+    def sub_weights(self) -> dict[str, float]:
+        """The weights of a decorated class's parts, as they are used; or those of counted metrics."""
+        meta = getattr(self._processor, "reward_meta", None)
+        parts = {name: part.weight for name, part in meta.sub_functions.items()} if meta is not None else {}
+        return parts or dict(self._by_metric)
 
     @property
     def _named(self) -> str:
@@ -158,7 +176,7 @@ class Host:
             print(user_traceback(error, root), file=sys.stderr)
         place = where_raised(error, root)
         text = "".join((f"{type(error).__name__}: {_said_by(error)}", f" ({place})" if place else ""))
-        return Failure(http_status=500, error_code="exception", message=text)
+        return Failure(http_status=500, error_code=self._processor.code_of_raise, message=text)
 
     def _checked(self, result: object) -> Outcome:
         """Hold a result against its output class; what was set after validation is checked as well."""
@@ -168,8 +186,14 @@ class Host:
             return self._invalid(f"returned {found}; expected {output_class.__name__}")
         try:
             output = output_class.model_validate(jsonable(cast("object", result))).model_dump()
+            if self._by_metric and output["status"] == TaskStatus.SUCCESS:
+                wrong = add_up(output, self._by_metric)
+                if wrong:
+                    return self._invalid(wrong)
             place = _non_finite(output, "")
-            content = b"" if place else json.dumps(output, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            content = (
+                b"" if place else json.dumps(output, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            )
         except ValidationError as error:
             fields = validation_text(error, show_values=True)
             return self._invalid(f"returned no valid {output_class.__name__}: {fields}")
@@ -207,7 +231,7 @@ async def open_host(spec: WorkerSpec) -> Host:
         )
     step = "creating"
     try:
-        processor = processor_class()
+        processor = processor_class(**spec.params)
         step = "setup of"
         done = processor.setup()
         if inspect.isawaitable(done):
@@ -215,7 +239,7 @@ async def open_host(spec: WorkerSpec) -> Host:
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = user_traceback(error, spec.root)
         raise FunctionError(f"function {spec.name!r}: {step} {spec.classpath!r} failed\n{text}") from error
-    return Host(spec, processor)
+    return Host(spec, processor, take_weights(processor, spec.metric_weights))
 
 
 def _said_by(error: BaseException) -> str:

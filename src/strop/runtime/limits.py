@@ -50,9 +50,7 @@ class Limits:
 
     def cgroup(self, name: str) -> Cgroup | None:
         """A control group that holds a worker to these limits; None where this process may make none."""
-        return Cgroup.make(
-            name, cpu=self.cpu, memory_bytes=self.memory_bytes + 16 * MIB, num_tasks=MAX_TASKS
-        )
+        return Cgroup.make(name, cpu=self.cpu, memory_bytes=self.memory_bytes + 16 * MIB, num_tasks=MAX_TASKS)
 
     def apply(self, scratch: Path) -> None:
         """Lay the limits upon this process.

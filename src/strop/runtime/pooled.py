@@ -1,4 +1,4 @@
-"""An instance -> what the container protocol's app serves: calls go to a pool of workers, not to one object."""
+"""An instance -> what the container protocol's app serves: a pool of workers in place of one object."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class PooledHost:
     @property
     def class_name(self) -> str:
         return self.spec.classpath.replace(":", ".").rpartition(".")[2]
+
+    @property
+    def speaks_ark(self) -> bool:
+        """A worker of another kind refuses what came of Ark's body."""
+        return self.func_type is FunctionType.GROUP_REWARD
 
     async def run(self, payload: FunctionInput) -> Outcome:
         return outcome(await self._instance.call(payload))

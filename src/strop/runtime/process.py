@@ -53,6 +53,7 @@ class WorkerProcess:
         self.memory_bytes = 0
         self.port = 0
         self.func_type = FunctionType.ROLLOUT
+        self.sub_weights: dict[str, float] = {}
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
         """Start the process and wait until it listens. `on_stuck` hears that it should get no more calls.
@@ -83,6 +84,7 @@ class WorkerProcess:
             raise
         self.port = ready["port"]
         self.func_type = FunctionType(ready["func_type"])
+        self.sub_weights = ready["sub_weights"]
         self._began = asyncio.get_running_loop().time()
 
     async def _spawn(self) -> None:

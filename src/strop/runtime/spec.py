@@ -20,8 +20,9 @@ class WorkerSpec:
     """One function as its worker sees it.
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
-    flight in one worker and `limits` are of one worker. `env` is secret: it is handed to the process and
-    shown nowhere. `python` is the interpreter of a layer; None takes the one that runs this. `scratch` is the
+    flight in one worker and `limits` are of one worker. `params` are handed to the class when its object is
+    made; `metric_weights` weigh its parts or metrics. `env` is secret: it is handed to the process and shown
+    nowhere. `python` is the interpreter of a layer; None takes the one that runs this. `scratch` is the
     folder for temporary files of one worker, which its instance makes.
     """
 
@@ -32,8 +33,10 @@ class WorkerSpec:
     timeout_s: float = 600.0
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metric_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     python: Path | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     scratch: Path | None = None
 
     def to_json(self, token: str) -> str:
@@ -46,6 +49,8 @@ class WorkerSpec:
                 "func_type": self.func_type,
                 "timeout_s": self.timeout_s,
                 "concurrency": self.concurrency,
+                "params": dict(self.params),
+                "metric_weights": dict(self.metric_weights),
                 "limits": self.limits.to_json(),
                 "scratch": str(self.scratch) if self.scratch is not None else None,
                 "token": token,

@@ -44,7 +44,7 @@ class Watch:
     limits: Limits
     scratch: Path
     name: str
-    report: Report = lambda **_: None
+    _report: Report | None = None
     _cgroup: Cgroup | None = None
     _told_bytes: int = 0
     _told_full: bool = False
@@ -53,7 +53,7 @@ class Watch:
 
     def begin(self, report: Report) -> None:
         """Before the worker is there."""
-        self.report = report
+        self._report = report
         self._cgroup = self.limits.cgroup(self.name)
 
     def enter(self) -> None:
@@ -100,10 +100,14 @@ class Watch:
     def _tell(self, memory: int) -> None:
         if abs(memory - self._told_bytes) >= _NEWS_BYTES:
             self._told_bytes = memory
-            self.report(event="memory", bytes=memory)
+            self._say(event="memory", bytes=memory)
         if not self._told_full and memory > _FULL_SHARE * self.limits.memory_bytes:
             self._told_full = True
-            self.report(event="full")
+            self._say(event="full")
+
+    def _say(self, **event: object) -> None:
+        if self._report is not None:
+            self._report(**event)
 
     def _files(self, worker_pid: int) -> str | None:
         try:

@@ -1,8 +1,9 @@
 """Channel -> a running function: the process that hosts one processor.
 
 `python -m strop.runtime.worker FD`. FD is an inherited socket to the pool: one line comes in, events go out
-(`ready`, `error`, `stuck`, and of the guardian `memory`, `full`, `over`), and its closing ends the process. What user code prints goes to stdout and stderr
-and can never be taken for an event. Heavy imports wait until the guardian has been left behind.
+(`ready`, `error`, `stuck`; of the guardian `memory`, `full`, `over`), and its closing ends the process. What
+user code prints goes to stdout and stderr and can never be taken for an event. Heavy imports wait until the
+guardian has been left behind.
 """
 
 from __future__ import annotations
@@ -69,7 +70,11 @@ async def _serve(spec: WorkerSpec, token: str, report: Callable[..., None]) -> N
     host.on_stuck = lambda: report(event="stuck")
     listener = listen(0)
     report(
-        event="ready", port=listener.getsockname()[1], func_type=host.func_type, class_name=host.class_name
+        event="ready",
+        port=listener.getsockname()[1],
+        func_type=host.func_type,
+        class_name=host.class_name,
+        sub_weights=host.sub_weights,
     )
     await serve(create_app(host, token), listener)
 

@@ -27,6 +27,12 @@ class TaskStatus(StrEnum):
     FAILED = "failed"
 
 
+DISCARD = "discard"
+"""The `error_code` of a FAILED that is not tried again: nothing would come of it; the rollout is dropped."""
+ENDS_JOB = "ends_job"
+"""The `error_code` of a FAILED that, when the last attempt gives it, too, ends the job with its error."""
+
+
 def _finite(value: object) -> object:
     """Refuse what is no finite number; bool is an int in Python but no reward."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from strop.schema.config import HyperParameters
+    from strop.schema.hyper_parameters import HyperParameters
 
 
 class Contradiction(ValueError):

@@ -47,7 +47,8 @@ class Trajectory:
 
     `attempts` counts the tries that were needed, the last one included; `failed_attempts` holds those before
     it. `reward_parts` holds each reward function's own score by its name; `reward` is their weighted sum plus
-    `overlong_penalty`, which is 0 or below. Latencies in seconds.
+    `overlong_penalty`, which is 0 or below. Latencies in seconds. `reward_calls` counts the calls of reward
+    functions that were needed; it is measured, and not kept.
     """
 
     rollout_id: str
@@ -70,6 +71,7 @@ class Trajectory:
     failed_attempts: tuple[FailedAttempt, ...] = ()
     rollout_s: float = 0.0
     reward_s: float = 0.0
+    reward_calls: int = 0
 
     @property
     def score(self) -> float | None:

@@ -19,8 +19,10 @@ from strop.server import (
     functions,
     health,
     job_details,
+    job_insights,
     models,
     openai_proxy,
+    traces,
     triggers,
     uploads,
 )
@@ -35,6 +37,7 @@ from strop.server.replies import install_failures
 from strop.server.secret import open_signer
 from strop.server.services import Services
 from strop.server.settings import Settings
+from strop.server.span_forwarding import Forwarding, backend_from_environment
 from strop.server.supervisor import Supervisor
 from strop.server.supervisor.trainers import TRAINER_COMMAND, Trainers
 from strop.store.blobs import Blobs
@@ -48,6 +51,7 @@ ROUTERS: Sequence[APIRouter] = (
     functions.router,
     fine_tunes.router,
     job_details.router,
+    job_insights.router,
     models.router,
     deployments.router,
 )
@@ -57,6 +61,7 @@ OPEN_ROUTERS: Sequence[APIRouter] = (
     health.router,
     api_page.router,
     uploads.router,
+    traces.router,
     triggers.router,
     openai_proxy.router,
 )
@@ -75,7 +80,9 @@ def create_app(
 
     Raises:
         StoreError: the database, the blob store or the home cannot be used.
+        ConfigError: spans are to be passed on to where they cannot be.
     """
+    backend = backend_from_environment()
     database = open_database(settings.database_place)
     services = Services(
         settings=settings,
@@ -91,6 +98,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         services.layers.take_up()
+        if backend is not None:
+            services.span_forwarding = Forwarding(backend)
+            services.span_forwarding.start()
         supervision = asyncio.create_task(services.supervisor.run()) if settings.supervise else None
         if settings.supervise:
             await services.fleets.open()
@@ -101,6 +111,8 @@ def create_app(
         finally:
             services.running = None
             await services.fleets.close()
+            if services.span_forwarding is not None:
+                await services.span_forwarding.close()
             if supervision is not None:
                 supervision.cancel()
                 await asyncio.gather(supervision, return_exceptions=True)

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 GUARDED = ("/api/", "/v1/", "/compatible-mode/")
 """Paths that need an API key. Signed uploads and function instances check their own tokens."""
 
+OWN_TOKENS = frozenset({"/v1/traces"})
+"""Paths below those that look at the sender's token themselves: it need not be an API key."""
+
 Lookup = Callable[[str], Caller]
 """Text of a key -> whose it is. Raises AccessError."""
 
@@ -51,7 +54,7 @@ class Edge:
         path = scope["path"]
         guarded = _Reply(send, identity)
         try:
-            if path.startswith(GUARDED):
+            if path.startswith(GUARDED) and path not in OWN_TOKENS:
                 state["caller"] = await self._caller(scope)
             limit = self._limit(path)
             if _announced(scope) > limit:
@@ -90,7 +93,7 @@ class Edge:
             return self._limits.bundle_bytes
         if path == "/api/v1/files":
             return self._limits.file_bytes + _MULTIPART_SLACK
-        if path.startswith("/functions/"):
+        if path.startswith("/functions/") and not path.endswith("/v1/traces"):
             return 64 * 1024 * KIB
         return self._limits.body_bytes
 

@@ -181,9 +181,7 @@ def instance_logs(
 def query_instance(
     request: Request, services: ServicesHere, caller: CallerHere, instance_id: str
 ) -> Response:
-    return output(
-        request, _instance_shown(request, services, _read_instance(services, caller, instance_id))
-    )
+    return output(request, _instance_shown(request, services, _read_instance(services, caller, instance_id)))
 
 
 @router.post("/fine-tunes/delete/faas/{instance_id}", summary="End an instance")

@@ -15,7 +15,10 @@ _GAUGES: dict[str, tuple[str, Callable[[Reading], float | None]]] = {
     "busy": ("Calls in workers.", lambda one: one.busy),
     "queue": ("Calls that wait for a place.", lambda one: one.queue),
     "memory_bytes": ("Memory of all workers.", lambda one: one.memory_bytes),
-    "latency_p50_seconds": ("Half of the newest calls took no longer, waiting included.", lambda one: one.p50_s),
+    "latency_p50_seconds": (
+        "Half of the newest calls took no longer.",
+        lambda one: one.p50_s,
+    ),
     "latency_p95_seconds": ("95 % of the newest calls took no longer.", lambda one: one.p95_s),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[Reading], float | None]]] = {

@@ -134,9 +134,7 @@ class Planner:
             )
             unused = one.not_honoured()
             if unused:
-                plan.notes.append(
-                    f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}"
-                )
+                plan.notes.append(f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}")
         return functions
 
     def _entity(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> Entity | None:

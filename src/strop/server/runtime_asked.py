@@ -88,25 +88,6 @@ class RuntimeAsked(BaseModel):
 _SIZES = tuple(name for name in FunctionRuntime.model_fields if name != "env")
 
 
-def env_texts(self) -> dict[str, str]:
-        return {name: env_text(value) for name, value in (self.env or {}).items()}
-
-    def not_honoured(self) -> list[str]:
-        """Names of settings that were sent and choose nothing here."""
-        used = {"layer_code", "concurrency", "env"}
-        return [
-            name for name in type(self).model_fields if name not in used and getattr(self, name) is not None
-        ]
-
-    def effective(self) -> dict[str, Any]:
-        """What is used, for people to see: names of variables, never their values."""
-        return {
-            "layer_code": self.layer_code,
-            "concurrency": self.concurrency,
-            "env": dict.fromkeys(self.env or {}, "***") or None,
-        }
-
-
 def env_text(value: EnvValue) -> str:
     """
     >>> env_text(True), env_text(3), env_text("x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -16,9 +16,20 @@ from strop.server.instances import Instances
 from strop.server.layers import LayerBuilder
 from strop.server.secret import Signer
 from strop.server.settings import Settings
+from strop.server.span_forwarding import Forwarding
 from strop.server.supervisor import Supervisor
 from strop.store.blobs import Blobs
 from strop.store.database import Database
+
+
+@dataclass(slots=True)
+class Received:
+    """What came in spans since the server began. `busy` batches are being stored right now."""
+
+    busy: int = 0
+    stored: int = 0
+    rejected: int = 0
+    turned_away: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +44,8 @@ class Services:
     flow: Flow
     supervisor: Supervisor
     fleets: Fleets
+    received: Received = field(default_factory=Received)
+    span_forwarding: Forwarding | None = None
     running: Instances | None = None
 
     @property

@@ -18,12 +18,12 @@ from strop.store.entities import get_instance
 
 router = APIRouter(prefix="/functions/{instance_id}", tags=["functions"])
 
-_PURPOSE = "instance"
+TRIGGER_PURPOSE = "instance"
 
 
 def trigger_token(signer: Signer, instance_id: str) -> str:
     """The instance's own token: made of its id and the server's secret, so that it is stored nowhere."""
-    return signer.token(_PURPOSE, instance_id)
+    return signer.token(TRIGGER_PURPOSE, instance_id)
 
 
 def trigger_url(request: Request, services: Services, instance_id: str) -> str:
@@ -57,7 +57,7 @@ async def health(request: Request, services: ServicesHere, instance_id: str) -> 
 
 async def _allowed(request: Request, services: Services, instance_id: str) -> FunctionInstance:
     """The token first: whoever has none learns nothing, not even whether the instance exists."""
-    if not services.signer.holds(bearer(request.scope), _PURPOSE, instance_id):
+    if not services.signer.holds(bearer(request.scope), TRIGGER_PURPOSE, instance_id):
         raise AccessError("missing or wrong trigger token", fix="query the instance for its trigger_token")
 
     def read() -> FunctionInstance:

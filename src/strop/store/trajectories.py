@@ -164,8 +164,9 @@ def _row(job_id: str, step: int, split: str, trajectory: Trajectory, ground_trut
 
 
 _CONVERTED = ("turns", "status", "failed_attempts")
+_NOT_KEPT = ("reward_calls",)
 
-_PLAIN = tuple(name for name in Trajectory.__dataclass_fields__ if name not in _CONVERTED)
+_PLAIN = tuple(name for name in Trajectory.__dataclass_fields__ if name not in (*_CONVERTED, *_NOT_KEPT))
 """Fields of a trajectory that are columns under the same name."""
 
 

@@ -100,7 +100,7 @@ async def test_in_the_flow_a_crash_costs_its_own_rollout_only(start_pool: StartP
     function = FunctionConfig.model_validate(
         {"type": "reward", "name": "f", "fcmodel": {"classpath": "functions/f.py:F"}}
     )
-    plan = RewardPlan(job_id="j", functions=(function,), group_function=None, max_attempts=2)
+    plan = RewardPlan(job_id="j", functions=(function,), group_functions=(), max_attempts=2)
     sample = Sample(sample_id="s", row=1, messages=[])
     (scored,) = await reward([Group(group_id="g", sample=sample, trajectories=members)], plan, bench.pool)
     assert [one.reward for one in scored.trajectories] == [1.0] * 7 + [None]

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from fakes.server import ROWS, json_lines
-from strop.schema.submission import Submission
 from strop.runtime.size import most_workers
+from strop.schema.submission import Submission
 from strop.store.submissions import get_submission
 
 SECRET = "sk-a-secret-of-the-user"

@@ -13,12 +13,14 @@ from strop.store import (  # noqa: F401  their tables
     entities,
     events,
     files,
+    findings,
     instance_logs,
     jobs,
     keys,
     logs,
     metrics,
     models,
+    spans,
     submissions,
     trajectories,
 )
@@ -34,7 +36,7 @@ def test_a_new_database_stands_in_home_and_has_every_table(database):
     assert names == {
         "jobs", "metrics", "trajectories", "turns", "checkpoints", "logs", "events", "alembic_version",
         "workspaces", "api_keys", "files", "uploads", "entities", "layers", "instances", "instance_logs",
-        "submissions", "models", "deployments",
+        "submissions", "models", "deployments", "spans", "findings",
     }  # fmt: skip
 
 

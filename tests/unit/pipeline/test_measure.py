@@ -170,10 +170,24 @@ def test_trace_counts_calls_successes_and_attempts(values):
 
 def test_names_that_users_chose_are_averaged_over_the_trajectories_that_have_them(values):
     assert measured("trace/reward/", values) == pytest.approx(
-        {"accuracy/avg": 0.5, "accuracy/sum": 1.0, "format/avg": 0.5, "format/sum": 1.0}
+        {
+            "accuracy/avg": 0.5,
+            "accuracy/sum": 1.0,
+            "accuracy/bon": 1.0,
+            "accuracy/won": 0.0,
+            "format/avg": 0.5,
+            "format/sum": 1.0,
+            "format/bon": 0.5,
+            "format/won": 0.5,
+        }
     )
     assert measured("trace/reward_metrics/", values) == pytest.approx(
-        {"accuracy/digits/avg": 1.5, "accuracy/digits/sum": 3.0}
+        {
+            "accuracy/digits/avg": 1.5,
+            "accuracy/digits/sum": 3.0,
+            "accuracy/digits/max": 2.0,
+            "accuracy/digits/min": 1.0,
+        }
     )
     assert measured("trace/rollout_metrics/", values) == pytest.approx(
         {"tool_errors/avg": 1.0, "tool_errors/sum": 1.0}

@@ -150,12 +150,77 @@ async def test_the_checkpoint_of_the_lowest_loss_stays(tmp_path) -> None:
     assert sorted(one.name for one in (tmp_path / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
 
 
-async def test_three_steps_without_a_finite_gradient_end_the_run(bench) -> None:
-    bench.learner.finite = False
+EVERY_SECOND = {"save_strategy": "steps", "save_steps": 2, "eval_steps": 99}
+
+
+async def test_a_skipped_update_is_told_and_the_run_goes_on(bench) -> None:
+    bench.learner.bad = {2}
+    result = await bench.train(job(max_steps=3))
+    assert (result.status, result.steps, bench.learner.version) == (JobStatus.SUCCEEDED, 3, 2)
+    told = ("update_skipped", "an update was skipped: its gradient is not finite", 2)
+    assert bench.recorder.events.count(told) == 1
+    assert [bench.recorder.values[step]["actor/skipped_updates"] for step in (1, 2, 3)] == [0, 1, 0]
+
+
+async def test_three_steps_without_a_finite_gradient_go_back_to_the_checkpoint_past_their_rows(bench) -> None:
+    bench.learner.bad = {4, 5, 6}
+    straight = Bench(bench.folder / "straight")
+    await straight.train(job(max_steps=8, **EVERY_SECOND), rows(16))
+    result = await bench.train(job(max_steps=8, **EVERY_SECOND), rows(16))
+    assert (result.status, result.steps) == (JobStatus.SUCCEEDED, 8)
+    texts = [(text, step) for kind, text, step in bench.recorder.events if kind == "rolled_back"]
+    assert texts == [
+        (
+            "step 6: no update of the last 3 steps had a finite gradient; back to the checkpoint of step 2 "
+            "(return 1 of 3 at most), past the rows of these steps",
+            2,
+        )
+    ]
+    # Step 7 sets out with the two updates of step 2, and with the rows it has in a run without trouble.
+    assert [(step, version) for step, version, _ in bench.learner.seen[-2:]] == [(7, 2), (8, 3)]
+    assert [row for _, _, row in bench.learner.seen] == [row for _, _, row in straight.learner.seen]
+    assert [one["step"] for one in bench.recorder.checkpoints] == [2, 6, 8]
+    assert [one["policy_version"] for one in bench.recorder.checkpoints] == [2, 2, 4]
+
+
+async def test_no_row_of_a_preference_run_is_without_its_reference_after_a_return(bench) -> None:
+    bench.learner.bad = {3, 4, 5}
+    await bench.train(job("dpo", max_steps=6, **EVERY_SECOND), rows(20, pairs=True), rows(2, "h", pairs=True))
+    drawn = {row for _, _, row in bench.learner.seen}
+    assert bench.learner.seen[-1][0] == 6
+    assert drawn <= set(bench.learner.remembered)
+
+
+async def test_the_run_gives_up_after_three_returns_and_names_the_fix(bench) -> None:
+    bench.learner.bad = set(range(3, 99))
+    with pytest.raises(TrainingError, match="no update of the last 3 steps") as caught:
+        await bench.train(job(max_steps=40, n_epochs=40, **EVERY_SECOND))
+    assert "lower learning_rate, or look for broken rows" in str(caught.value)
+    assert bench.recorder.kinds().count("rolled_back") == 3
+    assert bench.recorder.statuses[-1] is JobStatus.FAILED
+
+
+async def test_without_a_checkpoint_there_is_nothing_to_go_back_to(bench) -> None:
+    bench.learner.bad = {1, 2, 3}
     with pytest.raises(TrainingError, match="no update of the last 3 steps"):
         await bench.train()
     assert bench.recorder.kinds().count("update_skipped") == 3
     assert bench.recorder.statuses[-1] is JobStatus.FAILED
+
+
+async def test_a_run_killed_after_a_return_takes_the_same_steps_when_it_is_resumed(tmp_path) -> None:
+    config = job(max_steps=9, **EVERY_SECOND)
+    straight = Bench(tmp_path / "a")
+    straight.learner.bad = {3, 4, 5}
+    await straight.train(config, rows(18))
+    first = Bench(tmp_path / "b", stop_at=("metrics", 6))
+    first.learner.bad = {3, 4, 5}
+    half = await first.train(config, rows(18))
+    second = Bench(tmp_path / "b")
+    second.learner.bad = {3, 4, 5}
+    await second.train(config, rows(18), resume_from=half.checkpoint)
+    assert first.learner.seen + second.learner.seen == straight.learner.seen
+    assert second.learner.weights == straight.learner.weights
 
 
 async def test_a_loss_that_is_no_number_is_no_best(bench) -> None:

@@ -1,5 +1,7 @@
 """Rewards: weighted sums by hand, retries, and failures that never become 0."""
 
+from dataclasses import replace
+
 import pytest
 
 from fakes.functions import FakeFunctions, equal_shares, last_digit
@@ -26,9 +28,18 @@ def function(name: str, weight: float = 1.0, kind: FunctionType = FunctionType.R
 
 
 def plan(
-    *functions: FunctionConfig, group: FunctionConfig | None = None, max_attempts: int = 3
+    *functions: FunctionConfig,
+    group: FunctionConfig | None = None,
+    groups: tuple[FunctionConfig, ...] = (),
+    max_attempts: int = 3,
 ) -> RewardPlan:
-    return RewardPlan(job_id="job", functions=functions, group_function=group, max_attempts=max_attempts)
+    return RewardPlan(
+        job_id="job",
+        functions=functions,
+        group_functions=(group,) if group else groups,
+        max_attempts=max_attempts,
+        model="tiny",
+    )
 
 
 SHARE = function("share", 0.5, FunctionType.GROUP_REWARD)
@@ -199,3 +210,53 @@ async def test_a_group_without_survivors_asks_no_group_function():
     functions = FakeFunctions(share=equal_shares)
     await score(plan(group=SHARE), functions, member(0, failed=True))
     assert functions.calls == []
+
+
+async def test_many_group_functions_are_added_up_and_one_that_fails_fails_the_group():
+    ranked, broken = function("ranked", 2.0, FunctionType.GROUP_REWARD), function("broken", kind=SHARE.type)
+
+    def ranks(payload):
+        return GroupRewardOutput(
+            reward=GroupReward(
+                rewards=[Reward(reward_score=float(i)) for i in range(len(payload.agent_outputs))]
+            )
+        )
+
+    functions = FakeFunctions(right=last_digit, share=equal_shares, ranked=ranks)
+    scored = await score(plan(function("right"), groups=(SHARE, ranked)), functions, member(0), member(1))
+    # 1 + 0.5 / 2 + 2 * 0 and 1 + 0.5 / 2 + 2 * 1
+    assert [one.reward for one in scored] == [1.25, 3.25]
+    assert scored[1].reward_parts == {"right": 1.0, "share": 0.5, "ranked": 1.0}
+    functions = FakeFunctions(share=equal_shares)
+    scored = await score(plan(groups=(SHARE, broken)), functions, member(0), member(1))
+    assert {one.error_code for one in scored} == {"exception"}
+    assert all("group_reward function 'broken'" in (one.error or "") for one in scored)
+    assert scored[0].reward_parts == {"share": 0.5}
+
+
+async def test_what_says_discard_is_not_asked_again_and_calls_are_counted():
+    def tired(payload):
+        return RewardOutput(
+            reward=Reward(reward_score=0), status=TaskStatus.FAILED, error="no answer", error_code="discard"
+        )
+
+    functions = FakeFunctions(right=tired, style=gives(1.0))
+    (one,) = await score(plan(function("right"), function("style")), functions, member(0))
+    assert (one.error_code, one.error) == ("discard", "reward function 'right': no answer")
+    assert len(functions.inputs("right")) == 1
+    assert one.reward_calls == 2
+
+
+async def test_a_group_function_is_told_the_row_the_ends_and_the_phase():
+    functions = FakeFunctions(share=equal_shares)
+    await reward([group(member(0), member(1))], replace(plan(group=SHARE), testing=True), functions)
+    told = functions.inputs("share")[0].model_extra
+    assert told["sample"] == {"messages": [], "tools": [], "extra": {}}
+    assert told["context"] == {
+        "foundation_model_name": "tiny",
+        "foundation_model_version": "",
+        "customization_type": "GRPO",
+        "phase": "test",
+    }
+    usage = {"completion_tokens": 1, "prompt_tokens": 1, "total_tokens": 2}
+    assert told["completions"] == [{"finish_reason": "stop", "usage": usage}] * 2

@@ -1,5 +1,6 @@
 """The gradient of an update is one number a weight, however the update is cut, packed, ordered or spread."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch import multiprocessing
 from fakes.packs import mini_batch, random_pack, sequence
 from fakes.ranks import part_of_critic_gradient, part_of_gradient, work
 from strop.pipeline.batch import pack
+from strop.schema.batch import Pack
 
 PACKS = [
     random_pack(0, lengths=(3, 9, 4)),
@@ -17,7 +19,23 @@ PACKS = [
     random_pack(2, lengths=(5, 2, 8), advantages=(0.0, 0.0, 0.0)),
     random_pack(3),
 ]
+
+
+def without_logprobs(one: Pack) -> Pack:
+    """The engine told no logprob of the first row and of the second row's last token."""
+    first, second, *others = one.sequences
+    nothing = tuple(math.nan if sampled else 0.0 for sampled in first.loss_mask)
+    return pack(
+        [
+            replace(first, behaviour_logprobs=nothing),
+            replace(second, behaviour_logprobs=(*second.behaviour_logprobs[:-1], math.nan)),
+            *others,
+        ]
+    )
+
+
 WHOLE = mini_batch(*PACKS)
+SPOILT = mini_batch(without_logprobs(PACKS[0]), *PACKS[1:])
 ALL_TERMS = {"kl_loss_coef": 0.3, "entropy_coeff": 0.2}
 SHORT = {"max_length": 32, "max_prompt_length": 8}  # dr_grpo divides by the former
 ALGORITHMS = ["gspo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "cispo", "sapo"]
@@ -63,13 +81,24 @@ def test_every_term_of_the_loss_counts_in_these_gradients():
 
 
 def test_two_processes_sum_to_the_gradient_of_one(tmp_path: Path):
-    algorithms = ["gspo", "grpo", "dr_grpo", "dapo"]
-    settings = [{"algorithm": algorithm, **SHORT, **ALL_TERMS} for algorithm in algorithms]
-    multiprocessing.spawn(work, (str(tmp_path), settings, WHOLE), nprocs=2)
+    jobs = [
+        ({"algorithm": algorithm, **SHORT, **ALL_TERMS}, whole)
+        for algorithm in ("gspo", "grpo", "dr_grpo", "dapo")
+        for whole in (WHOLE, SPOILT)
+    ]
+    multiprocessing.spawn(work, (str(tmp_path), jobs, WHOLE), nprocs=2)
     *found, critics = torch.load(tmp_path / "gradients.pt")
     assert_same(critics, part_of_critic_gradient(WHOLE, range(len(PACKS))))
-    for algorithm, summed in zip(algorithms, found, strict=True):
-        assert_same(summed, gradient(algorithm))
+    for (settings, whole), summed in zip(jobs, found, strict=True):
+        assert_same(summed, part_of_gradient(settings, whole, whole.packs))
+
+
+def test_what_one_process_drops_leaves_the_denominators_of_both():
+    """`SPOILT` has lost tokens of its first pack alone: the second process would divide by too many."""
+    settings = {"algorithm": "dapo", **SHORT, **ALL_TERMS}
+    whole = part_of_gradient(settings, SPOILT, SPOILT.packs)
+    halves = [part_of_gradient(settings, SPOILT, SPOILT.packs[rank::2]) for rank in (0, 1)]
+    assert (halves[0] + halves[1] - whole).abs().max() > 1e-3  # apart from each other they cannot know
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "dr_grpo", "dapo", "rloo", "cispo", "sapo"])

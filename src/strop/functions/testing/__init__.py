@@ -6,8 +6,8 @@ kind of function.
 
 from strop.functions.testing.calls import run_group_reward, run_reward, run_rollout
 from strop.functions.testing.recording import Recording
-from strop.functions.testing.scripted import ScriptedModel
 from strop.functions.testing.said import Refusal, Said, ToolCall, calls, cut, refuses
+from strop.functions.testing.scripted import ScriptedModel
 
 __all__ = [
     "Recording",

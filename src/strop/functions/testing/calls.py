@@ -45,8 +45,9 @@ def run_rollout(
     Raises:
         What the function raises. pydantic.ValidationError: its answer is no RolloutOutput.
     """
-    values = dict(row) if isinstance(row, Mapping) else {"messages": [{"role": "user", "content": row}]}
-    extra = values.get("rollout_extra") or values.get("extra") or {}
+    asked = row if isinstance(row, Mapping) else {"messages": [{"role": "user", "content": row}]}
+    values: dict[str, Any] = dict(asked)
+    extra: dict[str, Any] = values.get("rollout_extra") or values.get("extra") or {}
     truth = values.get("ground_truth")
     payload = RolloutInput(
         messages=values["messages"],

@@ -20,7 +20,7 @@ _UNIMPORTANT = ("model", "stream", "stream_options", "user", "metadata")
 
 
 class Recording(Endpoint):
-    """Answers from `file` what was asked before; asks `upstream` for the rest, where one is given, and keeps it.
+    """Answers from `file` what was asked before; asks `upstream` for the rest, where one is given.
 
     Equal requests get the answers that they got then, in that order. Commit the file beside the test: it then
     runs anywhere, and says so when the function asks for something else. Keys are not written to it.
@@ -57,7 +57,8 @@ class Recording(Endpoint):
         if number < len(kept):
             return kept[number]["reply"]
         if self._upstream is None:
-            last = (request.get("messages") or [{}])[-1]
+            messages: list[dict[str, Any]] = request.get("messages") or [{}]
+            last = messages[-1]
             told = f"{self._file.name} has no answer to {str(last.get('content'))[:200]!r}; record it anew"
             return Refusal(status=400, message=told)
         reply = self._asked(request)

@@ -64,7 +64,9 @@ def cut(text: str, *tool_calls: ToolCall | tuple[str, Mapping[str, Any] | str]) 
     return Said(text=text, tool_calls=calls(*tool_calls).tool_calls, finish_reason="length")
 
 
-def refuses(status: int, message: str = "refused by the script", *, retry_after_s: float | None = None) -> Refusal:
+def refuses(
+    status: int, message: str = "refused by the script", *, retry_after_s: float | None = None
+) -> Refusal:
     """An HTTP error, as a busy or a broken endpoint gives."""
     return Refusal(status=status, message=message, retry_after_s=retry_after_s)
 

@@ -39,6 +39,13 @@ TRACE = (
         "rollout 所用的尝试次数，含最后一次",
         healthy={"*": (1.0, 1.2)},
     ),
+    *average(
+        "trace/attempts/reward",
+        "count",
+        "Calls of reward functions a rollout needed, those that were tried again included",
+        "rollout 所用的奖励函数调用次数，含重试",
+        over=("the trajectories that were scored or tried to be", "进入评分的轨迹"),
+    ),
     metric(
         "trace/tool_call_count",
         "count",
@@ -112,12 +119,39 @@ TRACE = (
         "单个奖励函数的得分（未加权）",
         over=("the trajectories it scored", "它评过分的轨迹"),
     ),
+    metric(
+        "trace/reward/<name>/bon",
+        "score",
+        "Best score of one reward function in a group, unweighted: mean over the step's groups. What the "
+        "policy can do at its best of n_rollouts.",
+        "单个奖励函数在组内的最高得分（未加权）：本步各组的平均值，即采样 n_rollouts 次的最好情况。",
+    ),
+    metric(
+        "trace/reward/<name>/won",
+        "score",
+        "Worst score of one reward function in a group, unweighted: mean over the step's groups.",
+        "单个奖励函数在组内的最低得分（未加权）：本步各组的平均值，即最差情况。",
+    ),
     *average(
         "trace/reward_metrics/<name>/<metric>",
         "",
         "A metric that a reward function gave",
         "奖励函数给出的自定义指标",
         over=("the trajectories that have it", "含有该指标的轨迹"),
+    ),
+    metric(
+        "trace/reward_metrics/<name>/<metric>/max",
+        "",
+        "A metric that a reward function gave (largest of the step).",
+        "奖励函数给出的自定义指标（本步最大值）。",
+        how=Aggregation.MAX,
+    ),
+    metric(
+        "trace/reward_metrics/<name>/<metric>/min",
+        "",
+        "A metric that a reward function gave (smallest of the step).",
+        "奖励函数给出的自定义指标（本步最小值）。",
+        how=Aggregation.MIN,
     ),
     *average(
         "trace/rollout_metrics/<metric>",

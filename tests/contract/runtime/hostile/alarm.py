@@ -12,3 +12,4 @@ class F(AbstractRewardProcessor):
             return {"reward": {"reward_score": 1}}
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         await asyncio.sleep(60)
+        return None

@@ -2,6 +2,7 @@
 
 from strop import AbstractRewardProcessor
 
+
 class Mute(Exception):
     def __str__(self):
         raise RuntimeError("mute")

@@ -2,6 +2,7 @@
 
 from strop import AbstractRewardProcessor
 
+
 class Doom(BaseException):
     pass
 

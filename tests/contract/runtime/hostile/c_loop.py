@@ -10,3 +10,4 @@ class F(AbstractRewardProcessor):
         if input.ground_truth == "well":
             return {"reward": {"reward_score": 1}}
         re.match("(a+)+$", "a" * 64 + "b")
+        return None

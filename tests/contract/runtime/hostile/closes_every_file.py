@@ -12,3 +12,4 @@ class F(AbstractRewardProcessor):
             return {"reward": {"reward_score": 1}}
         os.closerange(3, 5000)
         await asyncio.sleep(60)
+        return None

@@ -16,3 +16,4 @@ class F(AbstractRewardProcessor):
                 time.sleep(20)
                 os._exit(0)
         time.sleep(20)
+        return None

@@ -13,3 +13,4 @@ class F(AbstractRewardProcessor):
             return {"reward": {"reward_score": 1}}
         os.kill(os.getppid(), signal.SIGKILL)
         await asyncio.sleep(60)
+        return None

@@ -14,3 +14,4 @@ class F(AbstractRewardProcessor):
             with open(f"{tempfile.gettempdir()}/{number}", "wb") as file:
                 file.write(bytes(2**20))
         time.sleep(20)
+        return None

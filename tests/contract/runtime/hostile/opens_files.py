@@ -11,5 +11,5 @@ class F(AbstractRewardProcessor):
             return {"reward": {"reward_score": 1}}
         kept = []
         for _ in range(5000):
-            kept.append(open(os.devnull))
+            kept.append(open(os.devnull))  # noqa: SIM115 - that is the hostility
         raise ValueError("opened them all")

@@ -4,9 +4,10 @@ import sys
 
 from strop import AbstractRewardProcessor
 
+
 class Endless:
     def __repr__(self):
-        return "%r" % self
+        return f"{self!r}"
 
 
 class F(AbstractRewardProcessor):

@@ -12,3 +12,4 @@ class F(AbstractRewardProcessor):
             return {"reward": {"reward_score": 1}}
         for _ in range(600):
             threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+        return None

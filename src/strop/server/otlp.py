@@ -1,0 +1,196 @@
+"""OTLP body -> spans: protobuf or JSON, plain or gzipped, bounded in every direction."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import orjson
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+from strop.errors import RequestError, TooLargeError
+from strop.schema.span import ATTEMPT_ID, ROLLOUT_ID, SAMPLE_ID, SPAN_KIND, Span, SpanKind, SpanStatus
+
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+
+MAX_BYTES = 64 * 1024 * 1024
+"""After unpacking: what is small on the wire can be large here."""
+
+MAX_SPANS = 20_000
+MAX_VALUE_CHARS = 128 * 1024
+MAX_ATTRIBUTES = 128
+MAX_EVENTS = 32
+
+_STATUS = {0: SpanStatus.UNSET, 1: SpanStatus.OK, 2: SpanStatus.ERROR}
+_KINDS = {kind.value: kind for kind in SpanKind}
+_OPERATIONS = {
+    "chat": SpanKind.LLM,
+    "text_completion": SpanKind.LLM,
+    "generate_content": SpanKind.LLM,
+    "execute_tool": SpanKind.TOOL,
+    "invoke_agent": SpanKind.CHAIN,
+}
+"""OpenTelemetry's GenAI operations, for instrumentations that name no kind."""
+_ID_FIELDS = frozenset({"traceId", "spanId", "parentSpanId"})
+
+
+def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServiceRequest:
+    """Raises:
+    RequestError: it is no OTLP request. TooLargeError: it unpacks to more than is taken.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind not in (JSON, PROTOBUF):
+        raise RequestError(f"content-type is {kind!r}", fix=f"send OTLP as {PROTOBUF} or {JSON}")
+    content = _unpacked(body, encoding.strip().lower())
+    request = ExportTraceServiceRequest()
+    try:
+        if kind == PROTOBUF:
+            request.ParseFromString(content)
+        else:
+            json_format.ParseDict(
+                _with_base64_ids(orjson.loads(content)), request, ignore_unknown_fields=True
+            )
+    except (DecodeError, json_format.ParseError, ValueError, RecursionError, TypeError) as error:
+        raise RequestError(f"the body is no OTLP trace request: {str(error)[:200]}") from error
+    return request
+
+
+def reply(rejected: int, why: str, *, content_type: str) -> bytes:
+    """What the sender is told, in his own form: an empty message is a full success."""
+    answer = ExportTraceServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_spans = rejected
+        answer.partial_success.error_message = why
+    if content_type.startswith(JSON):
+        return json_format.MessageToJson(answer, indent=None).encode()
+    return answer.SerializeToString()
+
+
+def spans_of(request: ExportTraceServiceRequest) -> list[tuple[Span, Mapping[str, Any]]]:
+    """Every span, with the attributes of the resource that sent it.
+
+    Raises:
+        RequestError: more spans than are taken at once.
+    """
+    found: list[tuple[Span, Mapping[str, Any]]] = []
+    for batch in request.resource_spans:
+        resource = _attributes(batch.resource.attributes)
+        service = str(resource.get("service.name", ""))[:256]
+        for scoped in batch.scope_spans:
+            scope = scoped.scope.name[:256]
+            if len(found) + len(scoped.spans) > MAX_SPANS:
+                raise RequestError(f"more than {MAX_SPANS} spans in one request", fix="send smaller batches")
+            found += [(_span(one, scope, service), resource) for one in scoped.spans]
+    return found
+
+
+def _unpacked(body: bytes, encoding: str) -> bytes:
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise RequestError(f"content-encoding is {encoding!r}", fix="send gzip, deflate, or none")
+    unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib, by the header
+    try:
+        content = unpacker.decompress(body, MAX_BYTES)
+    except zlib.error as error:
+        raise RequestError(f"the body is no {encoding}: {error}") from error
+    if unpacker.unconsumed_tail:
+        raise TooLargeError(f"the body unpacks to more than {MAX_BYTES} bytes", fix="send smaller batches")
+    if not unpacker.eof:
+        raise RequestError(f"the {encoding} body ends before its end")
+    return content
+
+
+def _with_base64_ids(value: Any) -> Any:
+    """OTLP's JSON writes ids in hex; protobuf's own JSON, which reads it here, wants base64."""
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {
+            key: base64.b64encode(bytes.fromhex(item)).decode()
+            if key in _ID_FIELDS and isinstance(item, str)
+            else _with_base64_ids(item)
+            for key, item in pairs
+        }
+    if isinstance(value, list):
+        return [_with_base64_ids(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def _span(wire: WireSpan, scope: str, service: str) -> Span:
+    attributes = _attributes(wire.attributes)
+    operation = _OPERATIONS.get(str(attributes.get("gen_ai.operation.name")), SpanKind.OTHER)
+    kind = _KINDS.get(str(attributes.get(SPAN_KIND, "")).upper(), operation)
+    return Span(
+        trace_id=wire.trace_id.hex(),
+        span_id=wire.span_id.hex(),
+        parent_span_id=wire.parent_span_id.hex() or None,
+        name=wire.name[:1024],
+        kind=kind,
+        status=_STATUS.get(wire.status.code, SpanStatus.UNSET),
+        message=wire.status.message[:MAX_VALUE_CHARS] or None,
+        start_ns=_nanoseconds(wire.start_time_unix_nano),
+        duration_ns=max(0, _nanoseconds(wire.end_time_unix_nano) - _nanoseconds(wire.start_time_unix_nano)),
+        rollout_id=_identity(attributes, ROLLOUT_ID),
+        sample_id=_identity(attributes, SAMPLE_ID),
+        attempt_id=_identity(attributes, ATTEMPT_ID),
+        attributes=attributes,
+        events=tuple(
+            {
+                "name": event.name[:1024],
+                "time_ns": _nanoseconds(event.time_unix_nano),
+                "attributes": _attributes(event.attributes),
+            }
+            for event in wire.events[:MAX_EVENTS]
+        ),
+        scope=scope,
+        service=service,
+    )
+
+
+def _nanoseconds(value: int) -> int:
+    """As the database holds them: 63 bits."""
+    return min(value, 2**63 - 1)
+
+
+def _identity(attributes: Mapping[str, Any], key: str) -> str | None:
+    value = attributes.get(key)
+    return str(value)[:512] if value not in (None, "") else None
+
+
+def _attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        if len(found) == MAX_ATTRIBUTES:
+            break
+        found[pair.key[:256]] = _value(pair.value)
+    return found
+
+
+def _value(value: AnyValue, depth: int = 0) -> Any:
+    which = value.WhichOneof("value")
+    if which == "string_value":
+        return value.string_value[:MAX_VALUE_CHARS]
+    if which is None or depth > 8:
+        return None
+    if which == "array_value":
+        return [_value(one, depth + 1) for one in value.array_value.values[:MAX_ATTRIBUTES]]
+    if which == "kvlist_value":
+        pairs = value.kvlist_value.values[:MAX_ATTRIBUTES]
+        return {pair.key[:256]: _value(pair.value, depth + 1) for pair in pairs}
+    if which == "bytes_value":
+        return value.bytes_value[:MAX_VALUE_CHARS].hex()
+    return getattr(value, which)
+
+
+def serialized(message: Message) -> bytes:
+    """For who passes it on: always protobuf, whatever it came as."""
+    return message.SerializeToString()

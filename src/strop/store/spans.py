@@ -1,0 +1,185 @@
+"""Spans: what ran inside a job's rollouts. Written in batches, read by rollout, by trace and by words.
+
+A span that comes twice, as exporters send after a lost answer, is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Index, Select, Text, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from strop.schema.span import Placed, Span, SpanKind, SpanStatus, arrange
+from strop.store.columns import ROW_ID, PackedJson, Written
+from strop.store.tables import Base, Page, of_job, page_of
+
+PREVIEW_CHARS = 400
+TREE_LIMIT = 5000
+"""Spans of one rollout that a tree shows at most: the first ones."""
+
+_SAID = (
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.call.result",
+    "gen_ai.output.messages",
+    "output.value",
+    "input.value",
+)
+"""Attributes that a search for words looks into, in the order in which a preview takes them."""
+
+
+class SpanRow(Base):
+    """`preview` is what a list shows of a span's content, and what a search for words looks into."""
+
+    __tablename__ = "spans"
+    __table_args__ = (
+        Index(None, "job_id", "trace_id", "span_id", unique=True),
+        Index(None, "job_id", "rollout_id"),
+        Index(None, "job_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Text, of_job())
+    trace_id: Mapped[str] = mapped_column(Text)
+    span_id: Mapped[str] = mapped_column(Text)
+    parent_span_id: Mapped[str | None] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Written)
+    kind: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Text)
+    message: Mapped[str | None] = mapped_column(Written)
+    start_ns: Mapped[int] = mapped_column(BigInteger)
+    duration_ns: Mapped[int] = mapped_column(BigInteger)
+    rollout_id: Mapped[str | None] = mapped_column(Written)
+    sample_id: Mapped[str | None] = mapped_column(Written)
+    attempt_id: Mapped[str | None] = mapped_column(Written)
+    preview: Mapped[str] = mapped_column(Written)
+    attributes: Mapped[dict[str, Any]] = mapped_column(PackedJson)
+    events: Mapped[list[dict[str, Any]]] = mapped_column(PackedJson)
+    scope: Mapped[str] = mapped_column(Written)
+    service: Mapped[str] = mapped_column(Written)
+
+    def span(self) -> Span:
+        return Span(
+            trace_id=self.trace_id,
+            span_id=self.span_id,
+            parent_span_id=self.parent_span_id,
+            name=self.name,
+            kind=SpanKind(self.kind),
+            status=SpanStatus(self.status),
+            message=self.message,
+            start_ns=self.start_ns,
+            duration_ns=self.duration_ns,
+            rollout_id=self.rollout_id,
+            sample_id=self.sample_id,
+            attempt_id=self.attempt_id,
+            attributes=self.attributes,
+            events=tuple(self.events),
+            scope=self.scope,
+            service=self.service,
+        )
+
+
+def record_spans(session: Session, job_id: str, spans: Sequence[Span]) -> None:
+    """Write many at once; those already there are left as they are."""
+    if not spans:
+        return
+    connection = session.connection()
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    rows = [_row(job_id, span) for span in spans]
+    connection.execute(insert(SpanRow).on_conflict_do_nothing(), rows)
+
+
+def list_spans(
+    session: Session,
+    job_id: str,
+    *,
+    rollout_id: str | None = None,
+    attempt_id: str | None = None,
+    sample_id: str | None = None,
+    trace_id: str | None = None,
+    kind: SpanKind | None = None,
+    status: SpanStatus | None = None,
+    name: str | None = None,
+    text: str | None = None,
+    min_duration_ms: float | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> Page[Span]:
+    """In the order of arrival. `name` is a part of the span's name; `text` a part of its name, its error or
+    the beginning of its content. Whole attributes are in every span of the page."""
+    query = _matching(
+        job_id,
+        rollout_id=rollout_id,
+        attempt_id=attempt_id,
+        sample_id=sample_id,
+        trace_id=trace_id,
+        kind=kind,
+        status=status,
+    )
+    if name is not None:
+        query = query.where(SpanRow.name.contains(name, autoescape=True))
+    if text is not None:
+        places = (SpanRow.name, SpanRow.message, SpanRow.preview)
+        query = query.where(_any_contains(places, text))
+    if min_duration_ms is not None:
+        query = query.where(SpanRow.duration_ns >= int(min_duration_ms * 1e6))
+    if after is not None:
+        query = query.where(SpanRow.id > int(after))
+    rows = session.scalars(query.order_by(SpanRow.id).limit(limit + 1)).all()
+    return page_of(rows, limit, item=SpanRow.span, cursor=lambda row: row.id, after=after)
+
+
+def span_tree(
+    session: Session, job_id: str, rollout_id: str, *, attempt_id: str | None = None
+) -> list[Placed]:
+    """All spans of a rollout as trees, one a trace: its attempts, and what scored it."""
+    query = _matching(job_id, rollout_id=rollout_id, attempt_id=attempt_id)
+    rows = session.scalars(query.order_by(SpanRow.id).limit(TREE_LIMIT)).all()
+    return arrange([row.span() for row in rows])
+
+
+def preview(span: Span) -> str:
+    """The beginning of what went in and came out, on one line."""
+    said = [span.attributes[key] for key in _SAID if key in span.attributes]
+    text = " → ".join(str(one)[:PREVIEW_CHARS] for one in said)
+    return " ".join(text[:PREVIEW_CHARS].split())
+
+
+def _matching(job_id: str, **equal: object) -> Select[SpanRow]:
+    query = select(SpanRow).where(SpanRow.job_id == job_id)
+    for column, value in equal.items():
+        if value is not None:
+            query = query.where(getattr(SpanRow, column) == value)
+    return query
+
+
+def _any_contains(places: Sequence[Any], text: str) -> Any:
+    first, *others = (place.contains(text, autoescape=True) for place in places)
+    for other in others:
+        first = first | other
+    return first
+
+
+def _row(job_id: str, span: Span) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id,
+        "name": span.name,
+        "kind": span.kind.value,
+        "status": span.status.value,
+        "message": span.message,
+        "start_ns": span.start_ns,
+        "duration_ns": span.duration_ns,
+        "rollout_id": span.rollout_id,
+        "sample_id": span.sample_id,
+        "attempt_id": span.attempt_id,
+        "preview": preview(span),
+        "attributes": span.attributes,
+        "events": list(span.events),
+        "scope": span.scope,
+        "service": span.service,
+    }

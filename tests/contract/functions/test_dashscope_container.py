@@ -1,0 +1,119 @@
+"""The same classes through our worker and through the real container server of `dashscope`: equal JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fakes.dashscope_project import environment
+from fakes.development_guide import INPUTS, OUTPUTS, write_functions
+
+pytestmark = pytest.mark.slow
+
+KINDS = {"Rollout": "rollout", "PlainReward": "reward", "Safety": "reward", "Containing": "group_reward"}
+
+USER = {"role": "user", "content": "x"}
+MORE = {
+    "Safety": [
+        {"agent_output": {"messages": [{"role": "assistant", "content": "how to HACK it"}]}},
+        {"agent_output": {"messages": []}, "ground_truth": {"any": ["thing"]}},
+        {"agent_output": {"messages": [{"role": "user", "content": None}], "unknown": 1}},
+    ],
+    "PlainReward": [
+        {"ground_truth": "4", "agent_output": {"messages": [{"role": "assistant", "content": "it is 4"}]}},
+    ],
+    "Containing": [
+        {"agent_outputs": [], "ground_truth": "x"},
+        {"agent_outputs": [{"messages": []}, {"messages": [USER]}], "ground_truth": "x"},
+    ],
+    "Rollout": [],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guide")
+    write_functions(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def container(folder: Path, name: str) -> Iterator[str]:
+    """The real server around one class; waits until it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "FUNC_TYPE": KINDS[name],
+        "PROCESSOR_CLASS": f"guide.{name}",
+        "SERVER_PORT": str(port),
+        "WORKERS_COUNT": "1",
+        "PYTHONPATH": str(folder),
+        "HOME": str(folder),
+        "NO_PROXY": "*",
+    }
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "STROP_"))}
+    python = environment("2.0.2") / "python"
+    module = "dashscope.finetune.reinforcement.component.server.server"
+    log = (folder / f"{name}.log").open("w+")
+    process = subprocess.Popen(
+        [str(python), "-W", "ignore", "-m", module],
+        cwd=folder,
+        env={**inherited, **settings},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        with httpx.Client(trust_env=False) as client:
+            while True:
+                assert process.poll() is None, Path(log.name).read_text()
+                time.sleep(0.02)  # between looks, not instead of them
+                with contextlib.suppress(httpx.TransportError):
+                    if client.get(f"{url}/health").status_code == 200:
+                        break
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+
+
+async def ours(folder: Path, name: str, inputs: list[dict[str, Any]]) -> list[Any]:
+    """The worker's own answers, byte by byte what it sends."""
+    from strop.runtime.masking import Mask
+    from strop.runtime.process import WorkerProcess
+    from strop.runtime.spec import WorkerSpec
+
+    spec = WorkerSpec(name=name, classpath=f"guide.{name}", root=folder, timeout_s=20)
+    worker = WorkerProcess(spec, job_id="conformance", mask=Mask(()), on_line=lambda *_: None)
+    await worker.start(limit_s=60, on_stuck=lambda: None)
+    try:
+        headers = {"authorization": f"Bearer {worker.token}"}
+        async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
+            url = f"http://127.0.0.1:{worker.port}/api/v1"
+            answers = [await client.post(url, json=values, timeout=30) for values in inputs]
+    finally:
+        await worker.kill()
+    return [(answer.status_code, answer.json()) for answer in answers]
+
+
+@pytest.mark.parametrize("name", list(KINDS))
+def test_the_same_class_gives_the_same_json(guide: Path, name: str) -> None:
+    inputs = [INPUTS[name], *MORE[name]]
+    with container(guide, name) as url, httpx.Client(trust_env=False) as client:
+        answers = [client.post(f"{url}/api/v1", json=values, timeout=30) for values in inputs]
+        theirs = [(answer.status_code, answer.json()) for answer in answers]
+    mine = asyncio.run(ours(guide, name, inputs))
+    assert mine == theirs
+    assert mine[0] == (200, OUTPUTS[name])
