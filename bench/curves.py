@@ -38,8 +38,9 @@ METHODS: dict[str, dict[str, object]] = {
     "pg_opd": {"algorithm": "grpo", "training.type": "pg_opd"},
 }
 """What each sets beside the example's own settings and its name as `algorithm`."""
+SAMPLED = "critic/rewards/mean"
 WATCHED = (
-    "critic/rewards/mean",
+    SAMPLED,
     "actor/entropy",
     "actor/distillation/loss",
     "critic/vf_explained_var",
@@ -120,7 +121,7 @@ def draw(folder: Path) -> None:
     found = {name: folder / f"{name}.json" for name in METHODS}
     curves = [Curve(**json.loads(file.read_text())) for file in found.values() if file.is_file()]
     print(curve_table(curves))
-    PICTURE.write_text(picture({curve.method: curve.validation for curve in curves}))
+    PICTURE.write_text(picture(curves))
     print(f"\nwritten to {PICTURE.relative_to(ROOT)}")
 
 
@@ -138,7 +139,7 @@ def curve_table(curves: Sequence[Curve]) -> str:
     rows = []
     for curve in curves:
         by_step = dict(curve.validation)
-        sampled = [value for _, value in curve.watched["critic/rewards/mean"]]
+        sampled = [value for _, value in curve.watched[SAMPLED]]
         cells = [f"{by_step[step]:.2f}" if step in by_step else "" for step in steps]
         rows.append([f"`{curve.method}`", *cells, f"{sampled[0]:.2f}", f"{sampled[-1]:.2f}"])
     head = ["before" if step == 0 else str(step) for step in steps]
@@ -148,9 +149,12 @@ def curve_table(curves: Sequence[Curve]) -> str:
 _WIDTH, _HEIGHT, _GAP, _COLUMNS = 150, 80, 36, 4
 
 
-def picture(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    """Small charts of one scale, one a method: steps to the right, validation reward from 0 to 1 upwards."""
-    last = max(step for points in curves.values() for step, _ in points)
+def picture(curves: Sequence[Curve]) -> str:
+    """Small charts of one scale, one a method: steps to the right, reward from 0 to 1 upwards.
+
+    The line is what was sampled in training, the dots are greedy validation.
+    """
+    last = max(step for curve in curves for step, _ in curve.validation)
     rows = -(-len(curves) // _COLUMNS)
     width, height = _COLUMNS * (_WIDTH + _GAP) + _GAP, rows * (_HEIGHT + _GAP) + _GAP
     lines = [
@@ -158,24 +162,26 @@ def picture(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
         'font-family="sans-serif" font-size="11">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
-    for index, (name, points) in enumerate(curves.items()):
+    for index, curve in enumerate(curves):
         row, column = divmod(index, _COLUMNS)
-        lines += _panel(name, points, last, _GAP + column * (_WIDTH + _GAP), _GAP + row * (_HEIGHT + _GAP))
+        lines += _panel(curve, last, _GAP + column * (_WIDTH + _GAP), _GAP + row * (_HEIGHT + _GAP))
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _panel(name: str, points: Sequence[tuple[int, float]], last: int, left: int, top: int) -> list[str]:
-    places = [(left + _WIDTH * step / last, top + _HEIGHT * (1 - value)) for step, value in points]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+def _panel(curve: Curve, last: int, left: int, top: int) -> list[str]:
+    def at(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+        return [(left + _WIDTH * step / last, top + _HEIGHT * (1 - value)) for step, value in points]
+
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in at(curve.watched[SAMPLED]))
     right, bottom = left + _WIDTH, top + _HEIGHT
     return [
-        f'<text x="{left}" y="{top - 6}" font-weight="bold">{name}</text>',
+        f'<text x="{left}" y="{top - 6}" font-weight="bold">{curve.method}</text>',
         f'<path d="M{left},{top} H{right} M{left},{bottom} H{right}" stroke="#ccc"/>',
         f'<text x="{left - 4}" y="{top + 4}" text-anchor="end" fill="#666">1</text>',
         f'<text x="{left - 4}" y="{bottom + 4}" text-anchor="end" fill="#666">0</text>',
         f'<text x="{right}" y="{bottom + 13}" text-anchor="end" fill="#666">step {last}</text>',
-        f'<polyline points="{path}" fill="none" stroke="#0a6" stroke-width="2"/>',
-        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="#0a6"/>' for x, y in places),
+        f'<polyline points="{path}" fill="none" stroke="#9cb" stroke-width="2"/>',
+        *(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#075"/>' for x, y in at(curve.validation)),
     ]
 
 

@@ -21,10 +21,14 @@ import httpx
 import uvicorn
 
 from strop.cli.flow import PipelineFlow
+from strop.console import mount_console
 from strop.runtime.listening import listen
 from strop.schema.job import LogLine
 from strop.server.app import create_app
+from strop.server.connections import served_by
 from strop.server.first_key import ensure_first_key
+from strop.server.fleet import Runs
+from strop.server.replica import Replica, ReplicaSpec
 from strop.server.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
@@ -105,6 +109,7 @@ class Server:
         self.home = home
         self.database = database
         self.http = self.client(key)
+        self.sign_in_link: str | None = None
 
     @property
     def api(self) -> str:
@@ -194,20 +199,22 @@ def serving(
     trainer: tuple[str, ...] = FAKE_TRAINER,
     port: int = 0,
     end_trainers: bool = True,
+    make_replica: Callable[[ReplicaSpec], Runs] = Replica,
     **settings: Any,
 ) -> Generator[Server]:
     """Serve in a thread until the block ends."""
     chosen = Settings(home=home, **settings)
-    app = create_app(chosen, PipelineFlow(), trainer_command=trainer)
+    app = create_app(chosen, PipelineFlow(), trainer_command=trainer, make_replica=make_replica)
+    pages = mount_console(app, app.state.services)
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)
-    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(served_by(app, grace_s=1))
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     made = Server(url, key.path.read_text().strip(), home, database)
+    made.sign_in_link = pages.sign_in_link(url, key.key_id) if key.key_id else None
     try:
         eventually(lambda: server.started)
         yield made

@@ -22,6 +22,7 @@ from strop.cli.jobs import app as jobs
 from strop.cli.keys import app as keys
 from strop.cli.models import app as models
 from strop.cli.run import EXIT_CANCELED, run
+from strop.cli.sandbox import app as sandbox
 from strop.cli.serve import serve
 from strop.cli.text import t
 from strop.cli.train import train
@@ -51,6 +52,7 @@ app.add_typer(models, name="models")
 app.add_typer(deployments, name="deployments")
 app.add_typer(keys, name="keys")
 app.add_typer(data, name="data")
+app.add_typer(sandbox, name="sandbox")
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strop.errors import DataError, Problem
+from strop.errors import ConfigError, DataError, Problem
 from strop.pipeline.config import check_job
 from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.job_file import JobFile, read_scalar
 from strop.pipeline.offline_rows import read_offline_row
 from strop.pipeline.resolved import describe
 from strop.schema.config import JobConfig, TrainingType
+
+_MAX_ROWS_TOLD = 20
+"""Beside other problems."""
 
 
 class PipelineFlow:
@@ -24,17 +27,31 @@ class PipelineFlow:
         Raises:
             ConfigError, DataError: everything that is wrong.
         """
-        config = check_job(_as_file(job))
-        problems: list[Problem] = []
-        for dataset in config.datasets:
-            path = Path(dataset.file_name)
-            problems += [_named(problem, path) for problem in _row_problems(path, config.training_type)]
-        if problems:
-            raise DataError("rows", problems)
+        rows = _bad_rows(job)
+        try:
+            config = check_job(_as_file(job))
+        except DataError:  # the rows could not even be counted, which stands among their problems
+            raise DataError("rows", rows) from None
+        except ConfigError as error:
+            if not rows:
+                raise
+            raise ConfigError(error.subject, [*error.problems, *rows[:_MAX_ROWS_TOLD]]) from None
+        if rows:
+            raise DataError("rows", rows)
         return config
 
     def describe(self, config: JobConfig) -> dict[str, Any]:
         return describe(config)
+
+
+def _bad_rows(job: dict[str, Any]) -> list[Problem]:
+    """Of every dataset, by the names that the client gave them."""
+    try:
+        form = TrainingType(job.get("training", {}).get("type", TrainingType.REINFORCEMENT))
+    except ValueError:  # told as such
+        return []
+    paths = [Path(dataset["file_name"]) for dataset in job.get("datasets", [])]
+    return [_named(problem, path) for path in paths for problem in _row_problems(path, form)]
 
 
 def _row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:

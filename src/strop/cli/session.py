@@ -19,6 +19,7 @@ import torch
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_record import claim_folder, open_record, telling_failed_start
 from strop.cli.resume import Resumed
+from strop.cli.span_sending import span_environment
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
@@ -153,7 +154,9 @@ async def open_session(
             job_id=job_id,
             on_line=recorder.log,
             pythons=pythons,
+            tracing=span_environment(job_id),
         )
+        gateway.tell_spans(job_id, recorder.spans)
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
             steps = total_steps(hyper, len(training))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -57,17 +58,22 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        StropError: the port is taken, or the store cannot be used.
+        StropError: the port is taken, another server has this home, or the store cannot be used.
+    Side effects:
+        What this process and its children make from now on is its user's alone: the store holds secrets.
     """
     import uvicorn
 
     from strop.cli.flow import PipelineFlow
+    from strop.console import mount_console
     from strop.errors import StropError
     from strop.runtime.listening import listen
     from strop.server.app import create_app
+    from strop.server.connections import served_by
     from strop.server.first_key import ensure_first_key
-    from strop.server.server_file import written_down
+    from strop.server.server_file import sole_server, written_down
 
+    os.umask(0o077)
     try:
         listener = listen(settings.port, host=settings.host)
     except OSError as error:
@@ -78,28 +84,33 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
             ),
             fix=t("choose another --port, or stop what runs there", "换一个 --port，或停止占用它的程序"),
         ) from error
-    app = create_app(settings, PipelineFlow())
-    key = ensure_first_key(app.state.services.database, settings.home)
-    host, port = listener.getsockname()[:2]
-    _greet(console, f"http://{host}:{port}", key)
-    config = uvicorn.Config(
-        app, log_config=None, access_log=False, ws="none", timeout_keep_alive=75, timeout_graceful_shutdown=5
-    )
-    reached = "127.0.0.1" if host == "0.0.0.0" else host
-    # uvicorn raises the signal again when it is through; Python's default would end all here at once.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with written_down(settings.home, f"http://{reached}:{port}"):
-        uvicorn.Server(config).run(sockets=[listener])
+    with listener, sole_server(settings.home):
+        app = create_app(settings, PipelineFlow())
+        pages = mount_console(app, app.state.services)
+        key = ensure_first_key(app.state.services.database, settings.home)
+        host, port = listener.getsockname()[:2]
+        reached = "127.0.0.1" if host == "0.0.0.0" else host
+        address = f"http://{reached}:{port}"
+        link = pages.sign_in_link(settings.public_url or address, key.key_id) if key.key_id else None
+        _greet(console, f"http://{host}:{port}", key, link)
+        # uvicorn raises the signal again when it is through; Python's default would end all here at once.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        with written_down(settings.home, address):
+            uvicorn.Server(served_by(app)).run(sockets=[listener])
 
 
-def _greet(console: Console, url: str, key: FirstKey) -> None:
+def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:
     where = str(key.path)
     lines = [
-        t(f"Strop is up at {url}   (API: {url}/docs)", f"Strop 已启动：{url}   （API：{url}/docs）"),
+        t(f"Strop is up: open {url}   (API: {url}/docs)", f"Strop 已启动：打开 {url}   （API：{url}/docs）"),
         t("  strop's own commands find it by themselves", "  strop 命令会自动找到它"),
         f"  export DASHSCOPE_HTTP_BASE_URL={url}/api/v1",
         f"  export DASHSCOPE_API_KEY=$(cat {where})",
     ]
+    if link is not None:
+        lines.insert(
+            1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）：{link}")
+        )
     if not key.is_there:
         lines[-1] = t(
             "  the file of the first key has gone; make another with: strop keys create NAME",

@@ -10,10 +10,11 @@ import importlib.abc
 import importlib.machinery
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from strop import observability
 from strop.functions import processor, rl_types, sub_rewards
 from strop.schema import function as data
 
@@ -91,10 +92,7 @@ class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             )
         if module.__name__.startswith(ROOT):
             vars(module).update(_CLASSES)
-            vars(module).update(
-                {name: _untraced(name) for name in ("observe_processor", "observe_llm", "observe_tool")}
-            )
-            vars(module).update({name: _unwrapped(name) for name in ("trace_client", "trace_tool")})
+            vars(module).update({name: getattr(observability, name) for name in observability.__all__})
 
 
 class _Module(ModuleType):
@@ -106,38 +104,4 @@ class _Module(ModuleType):
         raise AttributeError(
             f"{self.__name__} is Strop's stand-in and has no {name!r}; put dashscope into requirements.txt "
             "to have the real package"
-        )
-
-
-def _untraced(name: str) -> Callable[..., Any]:
-    """A decorator of theirs that makes spans: with or without arguments, the function is what it was."""
-
-    def decorate(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        _say_once(name)
-        return function if function is not None else _same
-
-    return decorate
-
-
-def _same(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
-
-
-def _unwrapped(name: str) -> Callable[..., Any]:
-    def trace(value: Any, **options: Any) -> Any:
-        _say_once(name)
-        return value
-
-    return trace
-
-
-_said: set[str] = set()
-
-
-def _say_once(name: str) -> None:
-    if name not in _said:
-        _said.add(name)
-        print(
-            f"strop: {name} records no spans here; every call of the policy is recorded anyway",
-            file=sys.stderr,
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections import defaultdict, deque
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from strop.gateway.refusals import attempt_ended, unknown_attempt, wrong_key
 from strop.gateway.render import Known
 from strop.gateway.replays import Replays
 from strop.schema.sampling import SamplingParams
+from strop.schema.span import Span
 from strop.schema.trajectory import Turn
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Attempt:
         self.turns: list[Turn] = []
         self.known: list[Known] = []
         self.calls: set[Call] = set()
+        self.spans: list[Span] = []
+        self.opened_ns = time.time_ns()
         self.replays = Replays()
         self._slots: defaultdict[str, set[int]] = defaultdict(set)
         self._key_digest = b""

@@ -18,6 +18,7 @@ from strop.gateway.replays import Identity
 from strop.gateway.replies import choice, completion, message_of, token_logprobs, usage_of
 from strop.gateway.sampler import Sampler
 from strop.gateway.sampling import derive_seed, ids_digest, params_for
+from strop.gateway.spans import SpanMaker
 from strop.gateway.stats import Stats
 from strop.schema.sampling import CompletionChunk, FinishReason, SamplingParams
 from strop.schema.trajectory import Turn
@@ -35,6 +36,7 @@ class Calls:
         self.max_length = max_length
         self.seed = seed
         self.stats = Stats()
+        self.spans: SpanMaker | None = None
 
     def begin(self, attempt: Attempt, request: ChatRequest, identity: Identity | None = None) -> Call:
         """Make a call ready; entering it as a context starts the sampling.
@@ -155,6 +157,9 @@ class Call:
         )
         self._captured = True
         self._calls.stats.model_calls += 1
+        if self._calls.spans is not None:
+            took_s = max(self._answering.latencies_s.values())
+            self._calls.spans.call(self._attempt, self.request, reply, took_s)
         if self.identity is not None:
             self._attempt.replays.answered(self.identity, reply)
         return reply

@@ -21,6 +21,7 @@ from strop.gateway.openai_types import checked_request
 from strop.gateway.render import Renderer
 from strop.gateway.sampler import Sampler
 from strop.gateway.sampling import check_trainable
+from strop.gateway.spans import Sink, SpanMaker
 from strop.gateway.stats import Stats
 from strop.schema.function import ModelResource
 from strop.schema.sampling import SamplingParams
@@ -75,6 +76,10 @@ class Gateway:
     @property
     def stats(self) -> Stats:
         return self._calls.stats
+
+    def tell_spans(self, job_id: str, sink: Sink) -> None:
+        """Hand `sink` the spans of every attempt from now on, when it is closed."""
+        self._calls.spans = SpanMaker(job_id, sink)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen, in the running event loop. Port 0 takes a free one.
@@ -149,7 +154,11 @@ class Gateway:
         Raises:
             RequestRefused: the attempt was never opened, or is closed already.
         """
-        return self._attempts.seal(rollout_id, attempt_id)
+        attempt = self._attempts.find(rollout_id, attempt_id)
+        turns = self._attempts.seal(rollout_id, attempt_id)
+        if self._calls.spans is not None:
+            self._calls.spans.sealed(attempt)
+        return turns
 
     def prompt_length(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> int:
         """Tokens of the rendered prompt, generation prompt included.

@@ -24,7 +24,7 @@ where none is named); where it is empty, the level depends on the task and only 
 where there is only one).
 """
 
-_TITLES = {
+GROUP_TITLES = {
     "critic": "critic/ · rewards and advantages · 奖励与优势",
     "validation": "validation/ · held-out samples · 验证",
     "actor": "actor/ · policy update · 策略更新",
@@ -38,6 +38,7 @@ _TITLES = {
     "timing": "timing/ · seconds · 时间",
     "perf": "perf/ · tokens and rates · 吞吐",
 }
+"""By the first part of a name: the part, then what the group is about in English and in Chinese."""
 
 
 def render() -> str:
@@ -45,7 +46,7 @@ def render() -> str:
     parts = [_HEAD]
     for group, members in groupby(all_metrics(), key=lambda metric: metric.name.split("/")[0]):
         rows = "\n".join(_row(metric) for metric in members)
-        parts.append(f"## {_TITLES[group]}\n\n{_TABLE_HEAD}\n{rows}\n")
+        parts.append(f"## {GROUP_TITLES[group]}\n\n{_TABLE_HEAD}\n{rows}\n")
     return "\n".join(parts)
 
 

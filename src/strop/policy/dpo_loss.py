@@ -44,6 +44,7 @@ def dpo_loss(
         DPO, arXiv:2305.18290; label smoothing, its conservative form; robust, arXiv:2403.00409; IPO,
         arXiv:2310.12036.
 
+    >>> import torch
     >>> zero, one = torch.zeros(1), torch.ones(1)
     >>> loss, metrics = dpo_loss(policy_chosen_logprobs_P=one, policy_rejected_logprobs_P=zero,
     ...     reference_chosen_logprobs_P=zero, reference_rejected_logprobs_P=zero, beta=1.0)

@@ -123,7 +123,7 @@ def _parsed(host: Served, body: bytes) -> FunctionInput | Response:
 
 async def _run_while_connected(host: Served, payload: FunctionInput, request: Request) -> Outcome:
     """Run the call; give up on it when the caller has gone."""
-    work = asyncio.create_task(host.run(payload))
+    work = asyncio.create_task(host.run(payload, request.headers))
     gone = asyncio.create_task(_disconnected(request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -30,6 +30,8 @@ from strop.functions import (
     validation_text,
     where_raised,
 )
+from strop.observability.ids import call_of
+from strop.observability.tracing import prepare
 from strop.runtime.jsonable import jsonable
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskStatus
@@ -77,8 +79,9 @@ class Host:
         self._num_waiting = 0
         self.on_stuck: Callable[[], None] = lambda: None
 
-    async def run(self, payload: FunctionInput) -> Outcome:
-        """Process one call within `timeout_s`, waiting for a place included.
+    async def run(self, payload: FunctionInput, headers: Mapping[str, str] = MappingProxyType({})) -> Outcome:
+        """Process one call within `timeout_s`, waiting for a place included. Spans that it makes belong to
+        the trace in the `headers`.
 
         Concurrency:
             A place is held until the user's code has really ended, also past the deadline. Cancelling this
@@ -89,7 +92,8 @@ class Host:
         deadline = loop.time() + self.spec.timeout_s
         if not await self._take_place(deadline):
             return Failure(http_status=503, error_code="busy", message=_BUSY)
-        work = self._begin(payload)
+        with call_of(payload, headers):
+            work = self._begin(payload)
         work.add_done_callback(lambda _: self._places.release())
         try:
             await asyncio.wait({work}, timeout=deadline - loop.time())
@@ -239,6 +243,7 @@ async def open_host(spec: WorkerSpec) -> Host:
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = user_traceback(error, spec.root)
         raise FunctionError(f"function {spec.name!r}: {step} {spec.classpath!r} failed\n{text}") from error
+    prepare()
     return Host(spec, processor, take_weights(processor, spec.metric_weights))
 
 

@@ -27,6 +27,7 @@ from strop.runtime.wire import (
     output_reply,
     request_body,
     says_stuck,
+    trace_headers,
 )
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 from strop.schema.reply import FunctionReply
@@ -219,7 +220,11 @@ class Instance:
     async def _send(self, worker: WorkerProcess, payload: FunctionInput, body: bytes) -> FunctionReply | None:
         """One request; None when the worker surely did not take it."""
         name = self.spec.name
-        headers = {"authorization": f"Bearer {worker.token}", "content-type": "application/json"}
+        headers = {
+            "authorization": f"Bearer {worker.token}",
+            "content-type": "application/json",
+            **trace_headers(payload),
+        }
         url = f"http://127.0.0.1:{worker.port}/api/v1"
         try:
             async with asyncio.timeout(self.spec.timeout_s + self._grace_s):

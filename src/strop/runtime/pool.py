@@ -6,6 +6,7 @@ import asyncio
 import difflib
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -43,16 +44,19 @@ class WorkerPool:
         grace_s: float = 2.0,
         start_limit_s: float = 600.0,
         pythons: Mapping[str, Path] = MappingProxyType({}),
+        tracing: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Resolve each function's `zipdir` against `root`; starts nothing.
 
-        `pythons` are the interpreters of functions that have a layer, by label.
+        `pythons` are the interpreters of functions that have a layer, by label; `tracing` the environment by
+        which the workers' spans find their way.
 
         Units:
             grace_s: seconds past a function's timeout until a worker that does not even say so is given up.
             start_limit_s: seconds that import and `setup` may take.
         """
-        self._specs = [worker_spec(config, root, pythons.get(config.label)) for config in functions]
+        specs = [worker_spec(config, root, pythons.get(config.label)) for config in functions]
+        self._specs = [replace(spec, tracing=tracing) for spec in specs]
         self._sizes = {config.label: PoolSize.of(config.runtime) for config in functions}
         self.notes = [
             f"function {config.label!r}: {text}" for config in functions for text in cut(config.runtime)

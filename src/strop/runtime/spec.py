@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strop.observability.content import SECRET_NAMES
 from strop.runtime.limits import Limits
 from strop.schema.function import FunctionType
 
@@ -22,8 +23,9 @@ class WorkerSpec:
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
     flight in one worker and `limits` are of one worker. `params` are handed to the class when its object is
     made; `metric_weights` weigh its parts or metrics. `env` is secret: it is handed to the process and shown
-    nowhere. `python` is the interpreter of a layer; None takes the one that runs this. `scratch` is the
-    folder for temporary files of one worker, which its instance makes.
+    nowhere; so is `tracing`, the environment by which its spans find their way. `python` is the interpreter
+    of a layer; None takes the one that runs this. `scratch` is the folder for temporary files of one worker,
+    which its instance makes.
     """
 
     name: str
@@ -33,6 +35,7 @@ class WorkerSpec:
     timeout_s: float = 600.0
     concurrency: int = 64
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    tracing: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metric_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     python: Path | None = None
@@ -84,5 +87,6 @@ def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
         if (not key.startswith("STROP_") or key in _OWN_SETTINGS_PASSED_ON) and key != "GLIBC_TUNABLES"
     }
     defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
+    own = {"OTEL_SERVICE_NAME": spec.name, SECRET_NAMES: ",".join(spec.env)}
     scratch = {"TMPDIR": str(spec.scratch)} if spec.scratch is not None else {}
-    return {**inherited, **defaults, **scratch, **spec.env}
+    return {**inherited, **defaults, **own, **scratch, **spec.tracing, **spec.env}

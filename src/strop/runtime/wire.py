@@ -10,6 +10,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from strop.functions import validation_text
+from strop.observability.ids import traceparent_of
 from strop.runtime.jsonable import jsonable
 from strop.schema.function import (
     OUTPUT_OF,
@@ -43,6 +44,14 @@ def request_body(payload: FunctionInput) -> bytes:
     if key is not None:
         values["model_resource"]["api_key"] = key
     return json.dumps(values, allow_nan=False).encode()
+
+
+def trace_headers(payload: FunctionInput) -> dict[str, str]:
+    """Which trace the call belongs to: that of its attempt at a rollout."""
+    ids = payload.request_metadata
+    if ids is None:
+        return {}
+    return {"traceparent": traceparent_of(ids.job_id, ids.rollout_id, ids.attempt_id)}
 
 
 def api_key(payload: FunctionInput) -> str | None:

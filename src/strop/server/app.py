@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 from strop import __version__
 from strop.schema.access import Caller
@@ -26,12 +27,14 @@ from strop.server import (
     triggers,
     uploads,
 )
+from strop.server.documented import FAILURES
 from strop.server.edge import Edge
 from strop.server.fleet import Patience, Runs
 from strop.server.fleets import Fleets
 from strop.server.flow import Flow
 from strop.server.instances import open_instances
 from strop.server.layers import LayerBuilder
+from strop.server.leftovers import clear_leftovers
 from strop.server.replica import Replica, ReplicaSpec
 from strop.server.replies import install_failures
 from strop.server.secret import open_signer
@@ -97,6 +100,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        await run_in_threadpool(clear_leftovers, settings.home, services.blobs)
         services.layers.take_up()
         if backend is not None:
             services.span_forwarding = Forwarding(backend)
@@ -127,12 +131,13 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.services = services
     install_failures(app)
     shown = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
     for router in ROUTERS:
-        app.include_router(router, prefix=API, dependencies=shown)
+        app.include_router(router, prefix=API, dependencies=shown, responses=FAILURES)
     for router in OPEN_ROUTERS:
         app.include_router(router)
 

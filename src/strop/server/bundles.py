@@ -22,6 +22,12 @@ from strop.store.blobs import CHUNK_BYTES, Blobs
 MAX_DEPTH = 40
 MAX_NAME = 1024
 _ENCRYPTED = 0x1
+_END_MARK, _END_BYTES = b"PK\x05\x06", 22
+_ZIP64_MARK = b"PK\x06\x07"
+_END_LIMIT_BYTES = _END_BYTES + 2**16
+"""The end of a zip: its record and a comment. Byte 12 on of the record is the size of the table."""
+
+_TABLE_BYTES_AN_ENTRY = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,7 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
     Raises:
         RequestError: not a zip, or one that is refused; says which member and why.
     """
+    _check_table(path, limits)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
@@ -77,6 +84,26 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
     if not entries:
         raise RequestError("the zip is empty", fix="check the folder that is packed (zipdir)")
     return list(entries.values())
+
+
+def _check_table(path: Path, limits: Limits) -> None:
+    """Refuse a table of contents that would fill the memory, before it is read."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _END_LIMIT_BYTES))
+        tail = file.read()
+    bare = tail[-_END_BYTES:].startswith(_END_MARK) and tail.endswith(b"\0\0")  # as zipfile looks for it
+    at = len(tail) - _END_BYTES if bare else tail.rfind(_END_MARK)
+    if at < 0 or len(tail) < at + _END_BYTES:
+        return  # no zip, which its reader says better
+    if tail[max(0, at - 20) : at].startswith(_ZIP64_MARK):
+        raise RequestError("the zip is in the form ZIP64, for more than 4 GiB", fix="pack it without ZIP64")
+    num_bytes = int.from_bytes(tail[at + 12 : at + 16], "little")
+    if num_bytes > limits.bundle_entries * _TABLE_BYTES_AN_ENTRY:
+        raise RequestError(
+            f"the zip's table of contents has {num_bytes} bytes; "
+            f"at most {limits.bundle_entries} members are taken",
+            fix="leave data, environments and caches out of it",
+        )
 
 
 def _checked(member: zipfile.ZipInfo) -> Entry | None:

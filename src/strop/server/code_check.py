@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from importlib.util import decode_source
 from pathlib import Path
 
 from strop.errors import RequestError
@@ -28,7 +29,8 @@ def check_class(folder: Path, name: str, func: str) -> None:
     if file.stat().st_size > MAX_SOURCE_BYTES:
         raise RequestError(f"{name}: {file.stat().st_size} bytes are no source file")
     try:
-        tree = ast.parse(file.read_bytes(), filename=name)
+        # As an import decodes it; the parser alone lets bytes in comments pass that an import refuses.
+        tree = ast.parse(decode_source(file.read_bytes()), filename=name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)

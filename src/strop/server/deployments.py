@@ -16,9 +16,12 @@ from starlette.responses import Response, StreamingResponse
 from strop.errors import MissingError
 from strop.schema.access import Caller
 from strop.schema.deployment import Deployment, DeploymentStatus
+from strop.server.documented import EVENTS
+from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
 from strop.server.replies import output, without_nulls
 from strop.server.services import CallerHere, Services, ServicesHere
+from strop.server.streams import EventStream
 from strop.store.deployments import (
     change_deployment,
     create_deployment,
@@ -28,7 +31,7 @@ from strop.store.deployments import (
 )
 from strop.store.models import usable_model
 
-router = APIRouter(prefix="/deployments", tags=["deployments"])
+router = APIRouter(route_class=JsonRoute, prefix="/deployments", tags=["deployments"])
 
 MAX_CAPACITY = 64
 """Replicas of one deployment on one machine; far beyond what one has memory for."""
@@ -161,11 +164,14 @@ async def delete(
 
 
 @router.get(
-    "/{deployed_model}/stream", summary="Its states as server-sent events, until it runs or has failed"
+    "/{deployed_model}/stream",
+    summary="Its states as server-sent events, until it runs or has failed",
+    response_class=StreamingResponse,
+    responses=EVENTS,
 )
 async def stream(services: ServicesHere, caller: CallerHere, deployed_model: str) -> Response:
     first = await run_in_threadpool(_get, services, caller, deployed_model)
-    return StreamingResponse(_states(services, caller, first), media_type="text/event-stream")
+    return EventStream(_states(services, caller, first), services.streams, caller.workspace_id)
 
 
 async def _states(services: Services, caller: Caller, last: Deployment) -> AsyncIterator[bytes]:

@@ -1,10 +1,13 @@
 """Raw ASGI requests -> requests with an id, single slashes, a bounded body and a known caller; or a refusal.
 
+A body is bounded in bytes, and in the time that may pass without any of it.
+
 Stands before the routes: a caller without a key learns so before his body is read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import uuid
@@ -12,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strop.errors import AccessError, ForbiddenError, StropError
+from strop.errors import AccessError, ForbiddenError, RequestError, StropError
 from strop.schema.access import Caller
 from strop.server.replies import failure
 from strop.server.settings import KIB, Limits
@@ -56,16 +60,21 @@ class Edge:
         try:
             if path.startswith(GUARDED) and path not in OWN_TOKENS:
                 state["caller"] = await self._caller(scope)
+            if "\0" in path or b"%00" in scope["query_string"]:  # no database takes it
+                raise RequestError("the address holds a NUL character", fix="leave %00 out of it")
             limit = self._limit(path)
             if _announced(scope) > limit:
                 await failure(path, identity, 413, _too_large(limit))(scope, receive, guarded)
                 return
-            await self._app(scope, _Bounded(scope, receive, guarded, limit, identity), guarded)
+            body = _Bounded(scope, receive, guarded, limit, self._limits.body_silence_s)
+            await self._app(scope, body, guarded)
         except StropError as error:
             response = failure(path, identity, error.http_status, str(error))
             if error.http_status == 401:
                 response.headers["www-authenticate"] = "Bearer"
             await response(scope, receive, guarded)
+        except ClientDisconnect:  # it left, or its body was refused: either way it has its answer
+            return
         except UnicodeEncodeError:  # JSON can hold half a character; no file, database or process can
             if not guarded.started:
                 message = "the request holds text that is no Unicode: a surrogate that stands alone"
@@ -91,7 +100,7 @@ class Edge:
     def _limit(self, path: str) -> int:
         if path.startswith("/uploads/"):
             return self._limits.bundle_bytes
-        if path == "/api/v1/files":
+        if path in ("/api/v1/files", "/console/files"):
             return self._limits.file_bytes + _MULTIPART_SLACK
         if path.startswith("/functions/") and not path.endswith("/v1/traces"):
             return 64 * 1024 * KIB
@@ -117,22 +126,31 @@ class _Reply:
 
 
 class _Bounded:
-    """`receive` that ends the request with 413 once the body is longer than it may be."""
+    """`receive` that ends the request once its body is longer, or slower, than it may be."""
 
-    def __init__(self, scope: Scope, receive: Receive, reply: _Reply, limit: int, identity: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, reply: _Reply, limit: int, silence_s: float) -> None:
         self._scope, self._receive, self._reply = scope, receive, reply
-        self._limit, self._identity = limit, identity
+        self._limit, self._silence_s = limit, silence_s
         self._num_bytes = 0
+        self._whole = False
 
     async def __call__(self) -> Message:
-        message = await self._receive()
+        try:
+            # Behind its body a client says nothing until it leaves.
+            async with asyncio.timeout(None if self._whole else self._silence_s):
+                message = await self._receive()
+        except TimeoutError:
+            return await self._end(408, f"no byte of the body came for {self._silence_s:g} s")
         if message["type"] != "http.request":
             return message
+        self._whole = not message.get("more_body", False)
         self._num_bytes += len(message.get("body", b""))
-        if self._num_bytes <= self._limit:
-            return message
+        return message if self._num_bytes <= self._limit else await self._end(413, _too_large(self._limit))
+
+    async def _end(self, status: int, text: str) -> Message:
         if not self._reply.started:
-            response = failure(self._scope["path"], self._identity, 413, _too_large(self._limit))
+            response = failure(self._scope["path"], self._scope["state"]["request_id"], status, text)
+            response.headers["connection"] = "close"
             await response(self._scope, self._receive, self._reply)
         self._reply.closed = True
         return {"type": "http.disconnect"}
@@ -158,7 +176,7 @@ def _header(scope: Scope, name: bytes) -> str:
 
 def _announced(scope: Scope) -> int:
     text = _header(scope, b"content-length")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _too_large(limit: int) -> str:

@@ -18,6 +18,7 @@ from strop.schema.submission import Submission, Wanted
 from strop.server.job_asked import JobAsked, read_job
 from strop.server.job_plan import JobPlan, Planner, lay_out_files, remove_folder
 from strop.server.job_views import job_shown
+from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
 from strop.server.replies import output
 from strop.server.services import CallerHere, Services, ServicesHere
@@ -27,7 +28,7 @@ from strop.store.models import usable_model
 from strop.store.published import check_free
 from strop.store.submissions import create_submission, get_submission, submissions_of, want
 
-router = APIRouter(prefix="/fine-tunes", tags=["fine-tunes"])
+router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes", tags=["fine-tunes"])
 
 
 @router.post("", summary="Submit a job")

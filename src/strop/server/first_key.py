@@ -16,10 +16,14 @@ NAME = "first"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstKey:
-    """Where the first key is. `made` is True when it was made just now; the file may have gone since."""
+    """Where the first key is; the file may have gone since. `key_id` is there when it was made just now."""
 
     path: Path
-    made: bool
+    key_id: str | None = None
+
+    @property
+    def made(self) -> bool:
+        return self.key_id is not None
 
     @property
     def is_there(self) -> bool:
@@ -35,9 +39,9 @@ def ensure_first_key(database: Database, folder: Path) -> FirstKey:
     path = folder / KEY_FILE
     with database.write() as session:
         if list_keys(session):
-            return FirstKey(path=path, made=False)
+            return FirstKey(path=path)
         workspace = ensure_workspace(session, DEFAULT_WORKSPACE)
-        _, text = create_key(session, workspace.workspace_id, NAME)
+        key, text = create_key(session, workspace.workspace_id, NAME)
         path.unlink(missing_ok=True)  # of another database in this home
         write_private(path, text)
-    return FirstKey(path=path, made=True)
+    return FirstKey(path=path, key_id=key.key_id)

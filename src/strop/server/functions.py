@@ -18,6 +18,7 @@ from strop.schema.entity import Entity, FunctionInstance, InstanceStatus, Layer,
 from strop.schema.function import FunctionType
 from strop.server.bundles import unpack
 from strop.server.code_check import check_class
+from strop.server.json_body import JsonRoute
 from strop.server.layers import usable
 from strop.server.replies import output
 from strop.server.runtime_asked import RuntimeAsked
@@ -37,7 +38,7 @@ from strop.store.entities import (
 )
 from strop.store.instance_logs import instance_lines
 
-router = APIRouter(tags=["functions"])
+router = APIRouter(route_class=JsonRoute, tags=["functions"])
 
 _ID_PREFIX = {FunctionType.ROLLOUT: "ro", FunctionType.REWARD: "rw", FunctionType.GROUP_REWARD: "grw"}
 
@@ -60,6 +61,9 @@ class FunctionAsked(BaseModel):
     code_url: str = ""
 
 
+Keyword = Annotated[str, Field(max_length=200)]
+
+
 class LogsAsked(BaseModel):
     """Times are seconds since 1970."""
 
@@ -69,7 +73,7 @@ class LogsAsked(BaseModel):
     page_size: int = Field(default=100, ge=1, le=1000, alias="pageSize")
     start_time: float | None = Field(default=None, ge=0, le=1e11, alias="startTime")
     end_time: float | None = Field(default=None, ge=0, le=1e11, alias="endTime")
-    keywords: list[str] | str | None = None
+    keywords: Annotated[list[Keyword], Field(max_length=20)] | Keyword | None = None
 
     @property
     def words(self) -> list[str]:

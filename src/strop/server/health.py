@@ -6,7 +6,7 @@ from collections import Counter
 
 from fastapi import APIRouter
 from sqlalchemy import text
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from strop import __version__
 from strop.schema.job import JobStatus
@@ -25,7 +25,7 @@ def healthz(services: ServicesHere) -> Response:
     return JSONResponse({"status": "healthy", "version": __version__})
 
 
-@router.get("/metrics", summary="Counts in Prometheus's text form")
+@router.get("/metrics", summary="Counts in Prometheus's text form", response_class=PlainTextResponse)
 def metrics(services: ServicesHere) -> Response:
     with services.database.read() as session:
         jobs = count_jobs(session)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from strop.errors import ConfigError, Problem
 from strop.schema.config import MODEL_NAME
@@ -13,6 +13,25 @@ from strop.schema.function import FunctionType
 from strop.server.runtime_asked import RuntimeAsked
 
 SUBJECT = "job"
+
+MAX_ITEMS = 100
+"""Files, or reward functions, of one job."""
+
+MAX_SETTINGS = 1000
+_MAX_PROBLEMS = 100
+"""Told at once; each is looked at for what was meant."""
+
+
+def _plain(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(
+            "control characters, or such that turn a line around; write letters, digits and signs"
+        )
+    return text
+
+
+Shown = Annotated[str, AfterValidator(_plain)]
+"""Text that lists and terminals will show."""
 
 
 class _Asked(BaseModel):
@@ -36,7 +55,7 @@ class FunctionAsked(RuntimeAsked):
     rollout_id: str | None = None
     reward_id: str | None = None
     group_reward_id: str | None = None
-    name: str | None = Field(default=None, max_length=256)
+    name: Shown | None = Field(default=None, max_length=256)
     weight: float | None = Field(default=None, ge=0)
     timeout: float | None = Field(default=None, gt=0, le=86_400)
     reward_metric_weight: dict[str, float] | None = None
@@ -49,21 +68,26 @@ class FunctionAsked(RuntimeAsked):
         return [*(["reward_metric_weight"] if self.reward_metric_weight else []), *super().not_honoured()]
 
 
+Datasets = Annotated[list[DatasetAsked], Field(max_length=MAX_ITEMS)]
+FileIds = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=MAX_ITEMS)]
+Settings = Annotated[dict[str, Any], Field(max_length=MAX_SETTINGS)]
+
+
 class JobAsked(_Asked):
     """What clients send; nulls and empty collections count as absent."""
 
     model: str = Field(min_length=1, max_length=1024)
-    training_datasets: list[DatasetAsked] | None = None
-    validation_datasets: list[DatasetAsked] | None = None
-    training_file_ids: list[str] | None = None
-    validation_file_ids: list[str] | None = None
+    training_datasets: Datasets | None = None
+    validation_datasets: Datasets | None = None
+    training_file_ids: FileIds | None = None
+    validation_file_ids: FileIds | None = None
     rollout: FunctionAsked | None = None
-    rewards: list[FunctionAsked] | None = None
-    hyper_parameters: dict[str, Any] | None = None
-    resource_config: dict[str, Any] | None = None
+    rewards: Annotated[list[FunctionAsked], Field(max_length=MAX_ITEMS)] | None = None
+    hyper_parameters: Settings | None = None
+    resource_config: Settings | None = None
     training_type: str | None = None
     teacher_model: str | None = None
-    job_name: str | None = Field(default=None, min_length=1, max_length=256)
+    job_name: Shown | None = Field(default=None, min_length=1, max_length=256)
     model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
     finetuned_output: str | None = Field(default=None, pattern=MODEL_NAME)
@@ -88,9 +112,11 @@ def read_job(body: object) -> JobAsked:
     try:
         return JobAsked.model_validate(_pruned(cast("dict[str, Any]", body)))
     except ValidationError as error:
-        raise ConfigError(
-            SUBJECT, [_problem(detail) for detail in error.errors(include_url=False)]
-        ) from error
+        found = error.errors(include_url=False)
+        problems = [_problem(detail) for detail in found[:_MAX_PROBLEMS]]
+        if len(found) > _MAX_PROBLEMS:
+            problems.append(Problem(place="", message=f"and {len(found) - _MAX_PROBLEMS} more problems"))
+        raise ConfigError(SUBJECT, problems) from error
 
 
 def dotted(path: tuple[str | int, ...]) -> str:

@@ -14,9 +14,12 @@ from starlette.responses import Response, StreamingResponse
 
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job, JobStatus
+from strop.server.documented import EVENTS
 from strop.server.job_views import checkpoint_shown, event_shown, job_shown, line_shown, trajectory_shown
+from strop.server.json_body import JsonRoute
 from strop.server.replies import output, without_nulls
-from strop.server.services import CallerHere, ServicesHere
+from strop.server.services import CallerHere, Services, ServicesHere
+from strop.server.streams import EventStream
 from strop.store.checkpoints import list_checkpoints
 from strop.store.database import Database
 from strop.store.events import list_events
@@ -27,12 +30,14 @@ from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
 
-router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
+router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
 
 _POLL_S = 0.5
 _KEEP_ALIVE_S = 15.0
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
+Step = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+Word = Annotated[str | None, Query(max_length=1024)]
 
 
 @router.get("/logs", summary="What the job's processes printed")
@@ -56,7 +61,7 @@ def events(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    kind: str | None = None,
+    kind: Word = None,
     after: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
@@ -72,7 +77,9 @@ def metrics(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    names: Annotated[str | None, Query(description="names, separated by commas; all where absent")] = None,
+    names: Annotated[
+        str | None, Query(max_length=4096, description="names, separated by commas; all where absent")
+    ] = None,
 ) -> Response:
     wanted = [name for name in names.split(",") if name] if names else None
     with services.database.read() as session:
@@ -90,9 +97,9 @@ def trajectories(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    step: Annotated[int | None, Query(ge=0)] = None,
-    split: str | None = None,
-    sample_id: str | None = None,
+    step: Step = None,
+    split: Word = None,
+    sample_id: Word = None,
     status: TaskStatus | None = None,
     min_reward: float | None = None,
     max_reward: float | None = None,
@@ -123,7 +130,7 @@ def trajectory(
     caller: CallerHere,
     job_id: str,
     rollout_id: str,
-    step: Annotated[int | None, Query(ge=0)] = None,
+    step: Step = None,
 ) -> Response:
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
@@ -147,13 +154,11 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
     "/stream",
     summary="Status, events and metrics as they come (server-sent events)",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses=EVENTS,
 )
 async def stream(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    await asyncio.to_thread(_job, services.database, job_id, caller.workspace_id)
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    told = _follow(services.database, job_id, request)
-    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    await services.streams.look(_job, services.database, job_id, caller.workspace_id)
+    return EventStream(_follow(services, job_id, request), services.streams, caller.workspace_id)
 
 
 @dataclass(slots=True)
@@ -166,11 +171,11 @@ class _Told:
     number: int = 0
 
 
-async def _follow(database: Database, job_id: str, request: Request) -> AsyncGenerator[str]:
+async def _follow(services: Services, job_id: str, request: Request) -> AsyncGenerator[str]:
     told = _Told()
     silent_since = time.monotonic()
     while True:
-        frames, ended = await asyncio.to_thread(_news, database, job_id, told)
+        frames, ended = await services.streams.look(_news, services.database, job_id, told)
         for frame in frames:
             yield frame
             silent_since = time.monotonic()

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from strop.errors import ConflictError, ForbiddenError, MissingError
 from strop.schema.model import ModelKind, NamedModel
+from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
 from strop.server.replies import output
 from strop.server.services import CallerHere, ServicesHere
@@ -18,7 +19,7 @@ from strop.store.jobs import get_job
 from strop.store.models import bundled_model, find_model, numbered_models, remove_model
 from strop.store.published import choose_checkpoint, publish_checkpoint, remove_published
 
-router = APIRouter(tags=["models"])
+router = APIRouter(route_class=JsonRoute, tags=["models"])
 
 Source = Annotated[
     Literal["custom", "base"] | None, Query(description="custom: published by training; base: registered")

@@ -20,11 +20,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE, USAGE_COMMENT
+from strop.server.documented import ANSWER, OPENAI_FAILURES
 from strop.server.fleet import Runs
 from strop.server.fleets import Deployed
 from strop.server.services import CallerHere, ServicesHere
 
-router = APIRouter(tags=["openai"])
+router = APIRouter(tags=["openai"], responses=OPENAI_FAILURES)
 
 NOT_READY_S = 5.0
 """Seconds after which to ask a model again that is being deployed."""
@@ -34,8 +35,8 @@ _TAIL_BYTES = 1024
 _USAGE = re.compile(re.escape(USAGE_COMMENT) + rb"(\{[^\n]*\})\n\n")
 
 
-@router.post("/v1/chat/completions", summary="Ask a deployed model")
-@router.post("/compatible-mode/v1/chat/completions", summary="Ask a deployed model")
+@router.post("/v1/chat/completions", summary="Ask a deployed model", responses=ANSWER)
+@router.post("/compatible-mode/v1/chat/completions", summary="Ask a deployed model", responses=ANSWER)
 async def chat_completions(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
     body = await request.body()
     name = _model_asked(body)

@@ -27,6 +27,7 @@ CODES = {
     403: "AccessDenied",
     404: "NotFound",
     405: "MethodNotAllowed",
+    408: "RequestTimeout",
     409: "Conflict",
     413: "PayloadTooLarge",
     422: "InvalidParameter",

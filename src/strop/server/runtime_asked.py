@@ -21,7 +21,7 @@ class RuntimeAsked(BaseModel):
 
     layer_code: str | None = Field(default=None, max_length=100)
     concurrency: int | None = Field(default=None, ge=1, le=10_000)
-    env: dict[str, EnvValue] | None = None
+    env: dict[str, EnvValue] | None = Field(default=None, max_length=1000)
     cpu: float | None = Field(default=None, gt=0, le=1024)
     memory_size: int | None = Field(default=None, ge=64, le=2**24)
     disk_size: int | None = Field(default=None, ge=1, le=2**28)
@@ -42,9 +42,9 @@ class RuntimeAsked(BaseModel):
     def _names(cls, env: dict[str, EnvValue] | None) -> dict[str, EnvValue] | None:
         for name in env or {}:
             if not name.isidentifier() or not name.isascii():
-                raise ValueError(f"{name!r} is no name of an environment variable")
+                raise ValueError(f"{name[:100]!r} is no name of an environment variable")
             if name.startswith("STROP_"):
-                raise ValueError(f"{name!r} cannot be set: STROP_ is for Strop's own settings")
+                raise ValueError(f"{name[:100]!r} cannot be set: STROP_ is for Strop's own settings")
         return env
 
     @property

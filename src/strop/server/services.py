@@ -17,6 +17,7 @@ from strop.server.layers import LayerBuilder
 from strop.server.secret import Signer
 from strop.server.settings import Settings
 from strop.server.span_forwarding import Forwarding
+from strop.server.streams import Streams
 from strop.server.supervisor import Supervisor
 from strop.store.blobs import Blobs
 from strop.store.database import Database
@@ -44,6 +45,7 @@ class Services:
     flow: Flow
     supervisor: Supervisor
     fleets: Fleets
+    streams: Streams = field(default_factory=Streams)
     received: Received = field(default_factory=Received)
     span_forwarding: Forwarding | None = None
     running: Instances | None = None

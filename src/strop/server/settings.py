@@ -19,7 +19,8 @@ class Limits:
     """How much one request may bring.
 
     Units:
-        *_bytes in bytes; `upload_url_s` seconds that an upload URL holds.
+        *_bytes in bytes; `upload_url_s` seconds that an upload URL holds; `body_silence_s` seconds in which
+        some of a body has to come.
     """
 
     body_bytes: int = 8 * MIB
@@ -28,6 +29,7 @@ class Limits:
     unpacked_bytes: int = GIB
     bundle_entries: int = 20_000
     upload_url_s: int = 900
+    body_silence_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,13 @@ from strop.runtime.pooled import outcome
 from strop.schema.entity import FunctionInstance, InstanceStatus
 from strop.schema.function import INPUT_OF
 from strop.schema.reply import FunctionReply
+from strop.server.documented import FUNCTION_FAILURES
 from strop.server.edge import bearer
 from strop.server.secret import Signer
 from strop.server.services import Services, ServicesHere, public_url
 from strop.store.entities import get_instance
 
-router = APIRouter(prefix="/functions/{instance_id}", tags=["functions"])
+router = APIRouter(prefix="/functions/{instance_id}", tags=["functions"], responses=FUNCTION_FAILURES)
 
 TRIGGER_PURPOSE = "instance"
 

@@ -18,11 +18,12 @@ from starlette.responses import JSONResponse, Response
 from strop.errors import AccessError, RequestError
 from strop.schema.entity import Upload
 from strop.server.bundles import blob_key, check_zip, unpack
+from strop.server.documented import FAILURES
 from strop.server.services import Services, ServicesHere, public_url
 from strop.store.blobs import CHUNK_BYTES
 from strop.store.entities import record_upload
 
-router = APIRouter(tags=["functions"])
+router = APIRouter(tags=["functions"], responses=FAILURES)
 
 UNIQUE_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 _PURPOSE = "upload"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -85,7 +86,20 @@ class Blobs:
         with _refusals(self.url):
             place = self._place(key)
             self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
-            return Sink(self._fs.open(place, "wb", autocommit=False), self.url)
+            file = self._open_part(place) if self.is_local else self._fs.open(place, "wb", autocommit=False)
+            return Sink(file, self.url)
+
+    def _open_part(self, place: str) -> _Part:
+        """On the store's own disk: fsspec's would lie among temporary files, and be copied from there."""
+        folder = self.parts_folder
+        assert folder is not None
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Part(folder / secrets.token_hex(16), Path(place))
+
+    @property
+    def parts_folder(self) -> Path | None:
+        """Where blobs lie that are being written, if the store is a folder."""
+        return Path(self._root) / ".parts" if self.is_local else None
 
     @contextmanager
     def open(self, key: str) -> Generator[IO[bytes]]:
@@ -129,6 +143,26 @@ class Blobs:
         if not all(parts) or any(part.startswith(".") or "\\" in part for part in parts):
             raise ValueError(f"{key!r} is no key")
         return f"{self._root.rstrip('/')}/{key}"
+
+
+class _Part:
+    """A file that takes its name when it is committed; the part of fsspec's interface that `Sink` needs."""
+
+    def __init__(self, part: Path, place: Path) -> None:
+        self._part, self._place = part, place
+        self._file = part.open("xb")
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def commit(self) -> None:
+        self._part.replace(self._place)
+
+    def discard(self) -> None:
+        self._part.unlink(missing_ok=True)
 
 
 class Sink:

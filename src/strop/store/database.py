@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
@@ -120,7 +120,7 @@ def _engine(url: URL) -> Engine:
                 fix="name a file: sqlite:////absolute/path.db, or unset STROP_DATABASE_URL",
             )
         if not name.startswith("file:"):
-            _make_folder(Path(name).parent)
+            _make_private(Path(name))
     try:
         engine = create_engine(
             url,
@@ -138,14 +138,18 @@ def _engine(url: URL) -> Engine:
     return engine
 
 
-def _make_folder(folder: Path) -> None:
+def _make_private(file: Path) -> None:
+    """Make the folder, and the file for its owner alone: jobs hold secrets. SQLite's own files beside it take
+    its mode."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"cannot make the folder {str(folder)!r} for the database: {error.strerror}",
+            f"cannot make the folder {str(file.parent)!r} for the database: {error.strerror}",
             fix="set STROP_HOME to a folder that can be written",
         ) from error
+    with suppress(OSError):  # one that cannot be opened is told by SQLite
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:

@@ -13,6 +13,7 @@ from strop.errors import ConflictError, MissingError
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
 from strop.store.columns import PackedJson, UtcTime, Written
+from strop.store.job_moves import record_move
 from strop.store.processes import ProcessMark, is_gone, this_process
 from strop.store.tables import Base, Page, page_of
 
@@ -72,6 +73,7 @@ def create_job(session: Session, job: Job) -> None:
         raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
     session.add(JobRow(**{**job.model_dump(), "status": job.status.value}))
     session.flush()
+    record_move(session, job.job_id, job.status, job.created_at)
 
 
 def get_job(session: Session, job_id: str, *, workspace_id: str | None = None) -> Job:
@@ -183,9 +185,10 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
             f"job {job_id!r} is {row.status} and cannot become {status.value}",
             fix=f"from {row.status} it can go to: {ways}",
         )
+    record_move(session, job_id, status, now)
     if status is JobStatus.RUNNING and row.started_at is None:
         row.started_at = now
-        session.flush()
+    session.flush()
     return row.job()
 
 

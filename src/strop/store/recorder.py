@@ -6,20 +6,24 @@ the database refuses is kept and tried again; what can never be written is repor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from strop.schema.finding import Finding
 from strop.schema.job import Checkpoint, Event, JobStatus, LogLine
+from strop.schema.span import Span
 from strop.schema.trajectory import Group
 from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
 from strop.store.database import Database
 from strop.store.events import record_event
+from strop.store.findings import record_finding
 from strop.store.jobs import get_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
+from strop.store.spans import record_spans
 from strop.store.trajectories import record_trajectories
 from strop.store.writer import Writer
 
@@ -66,6 +70,15 @@ class StoreRecorder:
         self._writer.put(
             lambda session: record_trajectories(session, self._job_id, step, groups, split=split)
         )
+
+    def spans(self, spans: Sequence[Span]) -> None:
+        """Record spans that were made in this process; those of functions come to the server."""
+        kept = tuple(spans)
+        self._writer.put(lambda session: record_spans(session, self._job_id, kept))
+
+    def finding(self, finding: Finding) -> None:
+        """Record what the diagnosis found, or how far it goes by now."""
+        self._writer.put(lambda session: record_finding(session, finding))
 
     def checkpoint(
         self,

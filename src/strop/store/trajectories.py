@@ -26,6 +26,9 @@ class TrajectoryRow(Base):
         Index(None, "job_id", "rollout_id", "step", "split", unique=True),
         Index(None, "job_id", "step", "split", "id"),
         Index(None, "job_id", "sample_id", "id"),
+        # Narrow ones for lists: rows are wide, and filters need only what stands in these.
+        Index("ix_trajectories_filters", "job_id", "split", "id", "status", "reward", "step", "sample_id"),
+        Index("ix_trajectories_samples", "job_id", "split", "sample_id", "step", "status", "reward"),
     )
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
@@ -219,7 +222,7 @@ def list_trajectories(
     if after is not None:
         query = query.where(TrajectoryRow.id > int(after))
     rows = session.scalars(query).all()
-    return page_of(rows, limit, item=_recorded, cursor=lambda row: row.id, after=after)
+    return page_of(rows, limit, item=recorded_row, cursor=lambda row: row.id, after=after)
 
 
 def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int | None = None) -> Recorded:
@@ -241,10 +244,11 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
         at = "" if step is None else f" at step {step}"
         raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r}{at}")
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == row.id).order_by(TurnRow.position))
-    return _recorded(row, tuple(turn.turn() for turn in turns))
+    return recorded_row(row, tuple(turn.turn() for turn in turns))
 
 
-def _recorded(row: TrajectoryRow, turns: tuple[Turn, ...] = ()) -> Recorded:
+def recorded_row(row: TrajectoryRow, turns: tuple[Turn, ...] = ()) -> Recorded:
+    """A row as it was recorded, with the turns that were read for it."""
     return Recorded(
         step=row.step,
         split=row.split,

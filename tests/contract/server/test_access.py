@@ -120,8 +120,9 @@ def test_bodies_are_bounded_whether_announced_or_not(tmp_path):
     from strop.store.home import home
 
     with serving(home(), limits=Limits(body_bytes=1000)) as server:
-        announced = server.http.post("/fine-tunes", content=b"x" * 2000)
-        chunked = server.http.post("/fine-tunes", content=iter([b"x" * 600] * 3))
+        headers = {"content-type": "application/json"}
+        announced = server.http.post("/fine-tunes", content=b"x" * 2000, headers=headers)
+        chunked = server.http.post("/fine-tunes", content=iter([b"x" * 600] * 3), headers=headers)
     for reply in (announced, chunked):
         assert (reply.status_code, reply.json()["code"]) == (413, "PayloadTooLarge")
         assert "1000 bytes" in reply.json()["message"]

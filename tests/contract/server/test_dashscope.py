@@ -7,7 +7,8 @@ import json
 import pytest
 
 from fakes.dashscope_project import Project, environment
-from fakes.server import serving
+from fakes.replicas import Barracks
+from fakes.server import eventually, serving
 from strop.store.submissions import get_submission
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,7 @@ ROLLOUT_INPUT = {
 @pytest.fixture(scope="module", params=VERSIONS)
 def project(request, tmp_path_factory):
     home = tmp_path_factory.mktemp("server") / "home"
-    with serving(home, max_running_jobs=4) as server:
+    with serving(home, max_running_jobs=4, make_replica=Barracks().make) as server:
         made = Project(tmp_path_factory.mktemp("project"), environment(request.param), server)
         made.server = server
         made.is_v2 = request.param.startswith("2.")
@@ -232,3 +233,74 @@ def test_the_second_client_of_2x_reads_every_reply(project, job):
     assert told[1] >= 1
     assert "CANCELED" in told[3]
     assert told[4][0].startswith("file-")
+
+
+def test_a_deployment_is_made_told_listed_scaled_and_deleted_by_the_command(project):
+    plan = ("--plan", "mu") if project.is_v2 else ()
+    # Looks at it once at once, and then every half minute: the replica is there by then.
+    name = "smollm2-135m-cli"
+    told = project.cli("deployments", "create", "-m", "smollm2-135m", "-s", "cli", "-c", "1", *plan)
+    assert f"{name} status: RUNNING" in told.replace("\n", " ")
+    assert "capacity: 1" in project.cli("deployments", "get", name)
+    assert "smollm2-135m" in project.cli("deployments", "scale", name, "-c", "2")
+    eventually(lambda: project.server.get(f"/deployments/{name}")["ready_capacity"] == 2)
+    listed = project.script(
+        "import dashscope, json\n"
+        "found = dashscope.Deployments.list(page_no=1, page_size=5).output\n"
+        "print(json.dumps([found['total'], [one['deployed_model'] for one in found['deployments']]]))"
+    )
+    assert name in listed[1]
+    project.cli("deployments", "delete", name)
+    eventually(lambda: project.server.http.get(f"/deployments/{name}").status_code == 404)
+    assert project.run("dashscope", "deployments", "get", name).returncode != 0
+
+
+def test_a_deployment_of_a_model_that_is_not_there_is_told_with_what_is(project):
+    told = project.script(
+        "import dashscope, json\n"
+        "made = dashscope.Deployments.call(model='qwen3-8b', capacity=1)\n"
+        "print(json.dumps([made.status_code, made.code, made.message]))"
+    )
+    assert told[:2] == [400, "InvalidParameter"]
+    assert "there are: smollm2-135m" in told[2]
+
+
+def test_the_second_client_of_2x_deploys_follows_scales_and_deletes(project):
+    if not project.is_v2:
+        pytest.skip("1.x has one client only")
+    told = project.script(
+        "import dashscope, json\n"
+        "client = dashscope.Client()\n"
+        "made = client.deployments.create(model_name='smollm2-135m', capacity=1, suffix='v2', plan='mu')\n"
+        "name = made.deployed_model\n"
+        "events = list(client.deployments.stream_events(name))\n"
+        "scaled = client.deployments.scale(name, capacity=2).capacity\n"
+        "listed = [one.deployed_model for one in client.deployments.list().deployments]\n"
+        "client.deployments.delete(name)\n"
+        "print(json.dumps([name, str(events[-1]), scaled, listed]))"
+    )
+    assert told[0] == "smollm2-135m-v2"
+    assert "RUNNING" in told[1]
+    assert told[2] == 2
+    assert told[0] in told[3]
+
+
+def test_files_go_through_the_package_too(project):
+    told = project.script(
+        "import dashscope, json\n"
+        "made = dashscope.Files.upload('data/train.jsonl', purpose='fine-tune')\n"
+        "file_id = made.output['uploaded_files'][0]['file_id']\n"
+        "one = dashscope.Files.get(file_id).output\n"
+        "there = [one['file_id'] for one in dashscope.Files.list(page=1, page_size=50).output['files']]\n"
+        "gone = dashscope.Files.delete(file_id)\n"
+        "print(json.dumps([made.status_code, one['name'], file_id in there, gone.status_code, "
+        "dashscope.Files.get(file_id).status_code]))"
+    )
+    assert told == [200, "train.jsonl", True, 200, 404]
+
+
+def test_whoami_knows_a_good_key_from_a_bad_one(project):
+    if not project.is_v2:
+        pytest.skip("2.x has the command")
+    assert project.run("dashscope", "auth", "whoami").returncode == 0
+    assert project.run("dashscope", "auth", "whoami", key="wrong").returncode != 0

@@ -15,11 +15,13 @@ from strop.store import (  # noqa: F401  their tables
     files,
     findings,
     instance_logs,
+    job_moves,
     jobs,
     keys,
     logs,
     metrics,
     models,
+    sessions,
     spans,
     submissions,
     trajectories,
@@ -36,7 +38,7 @@ def test_a_new_database_stands_in_home_and_has_every_table(database):
     assert names == {
         "jobs", "metrics", "trajectories", "turns", "checkpoints", "logs", "events", "alembic_version",
         "workspaces", "api_keys", "files", "uploads", "entities", "layers", "instances", "instance_logs",
-        "submissions", "models", "deployments", "spans", "findings",
+        "submissions", "models", "deployments", "job_moves", "sessions", "spans", "findings",
     }  # fmt: skip
 
 

@@ -1,0 +1,172 @@
+"""Uploaded files: the list, the first rows of one, and what is wrong with its rows."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from strop.console.pages import BASE, page
+from strop.errors import DataError, Problem
+from strop.pipeline.dataset import load_dataset, numbered_lines
+from strop.pipeline.offline_rows import read_offline_row
+from strop.schema.config import TrainingType
+from strop.schema.file import StoredFile
+from strop.server import files
+from strop.server.files import blob_key
+from strop.server.services import CallerHere, Services, ServicesHere
+from strop.store.files import get_file, numbered_files
+
+router = APIRouter()
+
+PAGE_SIZE = 50
+NUM_ROWS = 20
+MAX_PREVIEW_BYTES = 256 * 1024
+MAX_CHECK_BYTES = 64 * 1024**2
+"""A larger file is checked on its owner's machine, with `strop data check`."""
+
+_FOREVER = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a check of all rows says. `too_large`: it was not made."""
+
+    num_rows: int = 0
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    too_large: bool = False
+
+
+@router.get("/files")
+def list_page(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    page_no: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
+) -> Response:
+    with services.database.read() as session:
+        found, total = numbered_files(
+            session, workspace_id=caller.workspace_id, page_no=page_no, page_size=PAGE_SIZE
+        )
+    return page(
+        request, "files.html", files=found, total=total, page_no=page_no, more=page_no * PAGE_SIZE < total
+    )
+
+
+@router.post("/files")
+async def upload(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
+    await files.upload(request, services, caller)
+    return RedirectResponse(f"{BASE}/files", status_code=303)
+
+
+@router.get("/files/{file_id}")
+def file_page(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    file_id: str,
+    form: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    with services.database.read() as session:
+        file = get_file(session, file_id, workspace_id=caller.workspace_id)
+    chosen = next((one for one in TrainingType if one.value == form), None)
+    return page(
+        request,
+        "file.html",
+        file=file,
+        rows=first_rows(services, file),
+        forms=list(TrainingType),
+        form=chosen,
+        report=check(services, file, chosen) if chosen is not None else None,
+    )
+
+
+@router.post("/files/{file_id}/delete")
+async def delete(request: Request, services: ServicesHere, caller: CallerHere, file_id: str) -> Response:
+    await run_in_threadpool(files.delete, request, services, caller, file_id)
+    return RedirectResponse(f"{BASE}/files", status_code=303)
+
+
+def first_rows(services: Services, file: StoredFile) -> list[tuple[int, str]]:
+    """The first lines with their numbers, laid out where they are JSON; none of what is no text."""
+    head = b""
+    for chunk in services.blobs.chunks(blob_key(file.sha256)):
+        head += chunk
+        if len(head) >= MAX_PREVIEW_BYTES:
+            break
+    if head.startswith(b"\x1f\x8b"):
+        head = _unzipped(head)
+    elif b"\0" in head[:4096]:
+        return []
+    lines = head[:MAX_PREVIEW_BYTES].decode("utf-8", "replace").split("\n")
+    return [(number, _laid_out(line)) for number, line in enumerate(lines[:NUM_ROWS], 1) if line.strip()]
+
+
+def _unzipped(head: bytes) -> bytes:
+    try:
+        with gzip.open(io.BytesIO(head)) as reader:
+            return reader.read(MAX_PREVIEW_BYTES)
+    except (OSError, EOFError):  # cut off, or none after all
+        return b""
+
+
+def _laid_out(line: str) -> str:
+    try:
+        value: Any = json.loads(line)
+    except ValueError:
+        return line
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def check(services: Services, file: StoredFile, form: TrainingType) -> Report:
+    """Every row, as a job of that training type would check it, but for its length in tokens."""
+    if file.size > MAX_CHECK_BYTES:
+        return Report(too_large=True)
+    folder = Path(tempfile.mkdtemp(prefix="check-", dir=services.settings.home))
+    try:
+        path = folder / file.name
+        with path.open("wb") as copy:
+            for chunk in services.blobs.chunks(blob_key(file.sha256)):
+                copy.write(chunk)
+        return _report(path, form)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _report(path: Path, form: TrainingType) -> Report:
+    try:
+        if form.offline:
+            return _offline_report(path, form)
+        dataset = load_dataset(path, max_prompt_length=_FOREVER, prompt_length=lambda messages, tools: 0)
+        return Report(num_rows=len(dataset), notes=dataset.notes)
+    except DataError as error:
+        return Report(problems=[_named(problem, path) for problem in error.problems])
+
+
+def _offline_report(path: Path, form: TrainingType) -> Report:
+    problems: list[Problem] = []
+    num_rows = 0
+    for number, line in numbered_lines(path):
+        _, found, _ = read_offline_row(
+            line, f"{path.name}:{number}", row=number, file_stem=path.stem, form=form
+        )
+        problems += found
+        num_rows += 1
+    return Report(num_rows=num_rows, problems=problems)
+
+
+def _named(problem: Problem, path: Path) -> Problem:
+    return Problem(
+        place=problem.place.replace(str(path), path.name), message=problem.message, fix=problem.fix
+    )

@@ -1,0 +1,169 @@
+"""Registered functions: their instances with gauges and logs, and a form that calls one."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from strop.console.pages import BASE, page
+from strop.console.words import pretty
+from strop.errors import FunctionError, RequestError
+from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
+from strop.schema.function import FunctionType
+from strop.server import functions
+from strop.server.runtime_asked import RuntimeAsked
+from strop.server.services import CallerHere, Services, ServicesHere
+from strop.store.entities import get_entity, get_instance, list_entities, list_instances
+from strop.store.instance_logs import instance_lines
+
+router = APIRouter()
+
+NUM_LINES = 200
+
+EXAMPLES: dict[FunctionType, dict[str, Any]] = {
+    FunctionType.ROLLOUT: {
+        "func_type": "rollout",
+        "messages": [{"role": "user", "content": "2 + 2?"}],
+        "ground_truth": "4",
+        "model_resource": {
+            "model_name": "DEPLOYMENT",
+            "base_url": "http://127.0.0.1:8080/v1",
+            "api_key": "API_KEY",
+        },
+    },
+    FunctionType.REWARD: {
+        "func_type": "reward",
+        "ground_truth": "4",
+        "agent_output": {"messages": [{"role": "assistant", "content": "4"}]},
+    },
+    FunctionType.GROUP_REWARD: {
+        "func_type": "group_reward",
+        "agent_outputs": [
+            {"messages": [{"role": "assistant", "content": "4"}]},
+            {"messages": [{"role": "assistant", "content": "5"}]},
+        ],
+    },
+}
+"""What a first call may look like, by kind."""
+
+
+@router.get("/functions")
+def list_page(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
+    with services.database.read() as session:
+        entities = list_entities(session, workspace_id=caller.workspace_id)
+        instances = list_instances(session, workspace_id=caller.workspace_id)
+    by_entity: dict[str, list[FunctionInstance]] = {}
+    for one in instances:
+        by_entity.setdefault(one.entity_id, []).append(one)
+    return page(request, "functions.html", entities=entities, by_entity=by_entity)
+
+
+@router.get("/functions/{entity_id}")
+def function_page(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    entity_id: str,
+    instance: Annotated[str, Query(max_length=200)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    entity, instances = _read(services, caller, entity_id)
+    chosen = next((one for one in instances if one.instance_id == instance), next(iter(instances), None))
+    return _function(request, services, entity, instances, chosen, q=q)
+
+
+@router.post("/functions/{entity_id}/start")
+async def start(request: Request, services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
+    await functions.bring_online(request, services, caller, "console", entity_id, RuntimeAsked())
+    return RedirectResponse(f"{BASE}/functions/{entity_id}", status_code=303)
+
+
+@router.post("/functions/{entity_id}/stop")
+async def stop(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    entity_id: str,
+    instance: Annotated[str, Form(max_length=200)],
+) -> Response:
+    await functions.delete_instance(request, services, caller, instance)
+    return RedirectResponse(f"{BASE}/functions/{entity_id}", status_code=303)
+
+
+@router.post("/functions/{entity_id}/forget")
+def forget(request: Request, services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
+    functions.delete_function(request, services, caller, entity_id)
+    return RedirectResponse(f"{BASE}/functions", status_code=303)
+
+
+@router.post("/functions/{entity_id}/call")
+async def call(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    entity_id: str,
+    instance: Annotated[str, Form(max_length=200)],
+    body: Annotated[str, Form(max_length=1_000_000)],
+) -> Response:
+    """Call an instance as the test form asks; what it says, or how it failed, stands below the form."""
+    entity, instances = _read(services, caller, entity_id)
+    with services.database.read() as session:
+        chosen = get_instance(session, instance, workspace_id=caller.workspace_id)
+    told: dict[str, Any]
+    try:
+        _, reply = await services.instances.call(chosen, body.encode())
+        output = None if reply.output is None else json.loads(reply.output.model_dump_json())
+        told = {"output": output, "error": reply.error, "error_code": reply.error_code}
+        failed = reply.error is not None
+    except (RequestError, FunctionError) as error:
+        told, failed = {"error": error.message}, True
+    answer = {
+        "text": pretty({key: value for key, value in told.items() if value is not None}),
+        "failed": failed,
+    }
+    return _function(request, services, entity, instances, chosen, body=body, answer=answer)
+
+
+def _read(services: Services, caller: CallerHere, entity_id: str) -> tuple[Entity, list[FunctionInstance]]:
+    with services.database.read() as session:
+        entity = get_entity(session, entity_id, workspace_id=caller.workspace_id)
+        instances = list_instances(session, workspace_id=caller.workspace_id)
+    return entity, [one for one in instances if one.entity_id == entity_id]
+
+
+def _function(
+    request: Request,
+    services: Services,
+    entity: Entity,
+    instances: list[FunctionInstance],
+    chosen: FunctionInstance | None,
+    *,
+    q: str = "",
+    body: str | None = None,
+    answer: dict[str, Any] | None = None,
+) -> Response:
+    lines: list[Any] = []
+    if chosen is not None:
+        words = [q] if q else []
+        with services.database.read() as session:
+            _, total = instance_lines(session, chosen.instance_id, page_no=1, page_size=1, keywords=words)
+            last_page = max(1, -(-total // NUM_LINES))
+            lines, _ = instance_lines(
+                session, chosen.instance_id, page_no=last_page, page_size=NUM_LINES, keywords=words
+            )
+    counts = {status: sum(one.status is status for one in instances) for status in InstanceStatus}
+    return page(
+        request,
+        "function.html",
+        entity=entity,
+        instances=instances,
+        chosen=chosen,
+        counts=counts,
+        lines=lines,
+        q=q,
+        body=body if body is not None else pretty(EXAMPLES[entity.type]),
+        answer=answer,
+    )

@@ -1,0 +1,95 @@
+"""A job's Metrics tab: charts by group, and the curves that its script asks for as JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Generator
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from strop.console.charts import chart_groups
+from strop.console.job_frame import job_here, job_page
+from strop.errors import RequestError
+from strop.server.services import CallerHere, ServicesHere
+from strop.store.curves import curve_names, last_step, thinned_curves
+from strop.store.job_search import find_jobs
+from strop.store.jobs import get_job
+from strop.store.metrics import step_metrics
+
+router = APIRouter()
+
+MAX_NAMES = 60
+"""Curves in one answer; a page asks for those that are in sight."""
+
+MAX_POINTS = 2000
+
+
+@router.get("/jobs/{job_id}/metrics")
+def metrics_page(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+    with services.database.read() as session:
+        here = job_here(session, job_id, caller)
+        names = curve_names(session, job_id)
+        others = find_jobs(session, workspace_id=caller.workspace_id, limit=50).items
+    groups = chart_groups(names, str(here.hyper_parameters.get("algorithm", "")))
+    return job_page(
+        request,
+        services,
+        here,
+        "metrics",
+        groups=groups,
+        others=[job for job in others if job.job_id != job_id],
+        num_names=len(names),
+    )
+
+
+@router.get("/curves")
+def curves(
+    services: ServicesHere,
+    caller: CallerHere,
+    job: Annotated[str, Query(max_length=200)],
+    names: Annotated[str, Query(max_length=8000)],
+    since: Annotated[int, Query(ge=0)] = 0,
+    points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
+) -> Response:
+    wanted = [name for name in names.split(",") if name]
+    if len(wanted) > MAX_NAMES:
+        raise RequestError(f"{len(wanted)} curves at once", fix=f"ask for at most {MAX_NAMES}")
+    with services.database.read() as session:
+        get_job(session, job, workspace_id=caller.workspace_id)
+        found = thinned_curves(session, job, wanted, since_step=since, num_points=points)
+        last = last_step(session, job)
+    body = {"job": job, "last": last, "curves": {name: _columns(curve) for name, curve in found.items()}}
+    return Response(orjson.dumps(body), media_type="application/json")
+
+
+def _columns(curve: object) -> dict[str, object]:
+    """One point a step needs no extremes of its own."""
+    columns = {name: getattr(curve, name) for name in ("steps", "mean", "low", "high")}
+    if columns["low"] == columns["high"]:
+        del columns["low"], columns["high"]
+    return columns
+
+
+@router.get("/jobs/{job_id}/metrics.csv")
+def download(services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+    """Every value of every curve: `metric,step,value`."""
+    with services.database.read() as session:
+        get_job(session, job_id, workspace_id=caller.workspace_id)
+        names = curve_names(session, job_id)
+
+    def lines() -> Generator[str]:
+        yield "metric,step,value\n"
+        for name in names:
+            text = io.StringIO()
+            writer = csv.writer(text, lineterminator="\n")
+            with services.database.read() as session:
+                points = step_metrics(session, job_id, [name]).get(name, [])
+            writer.writerows((name, step, value) for step, value in points)
+            yield text.getvalue()
+
+    headers = {"content-disposition": f'attachment; filename="{job_id}-metrics.csv"'}
+    return StreamingResponse(lines(), media_type="text/csv", headers=headers)

@@ -1,0 +1,146 @@
+"""A request -> the language and theme of its pages, and values as people of that language read them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+from starlette.requests import Request
+
+LANGUAGES = ("en", "zh")
+THEMES = ("auto", "light", "dark")
+LANGUAGE_COOKIE = "strop_language"
+THEME_COOKIE = "strop_theme"
+
+Say = Callable[[str, str], str]
+"""(English, Chinese) -> the one that is wanted."""
+
+
+def language_of(request: Request) -> str:
+    """As chosen on a page, else the first of the browser's languages that there is, else English."""
+    chosen = request.cookies.get(LANGUAGE_COOKIE)
+    if chosen in LANGUAGES:
+        return chosen
+    return accepted_language(request.headers.get("accept-language", ""))
+
+
+def accepted_language(header: str) -> str:
+    """
+    >>> accepted_language("fr, zh-CN;q=0.8, en;q=0.9"), accepted_language("zh-TW,zh;q=0.9")
+    ('en', 'zh')
+    >>> accepted_language("")
+    'en'
+    """
+    asked: list[tuple[float, int, str]] = []
+    for position, part in enumerate(header.split(",")):
+        tag, _, quality = part.strip().partition(";q=")
+        try:
+            weight = float(quality) if quality else 1.0
+        except ValueError:
+            continue
+        language = tag.strip().lower().partition("-")[0]
+        if language in LANGUAGES and weight > 0:
+            asked.append((-weight, position, language))
+    return min(asked)[2] if asked else "en"
+
+
+def say_in(language: str) -> Say:
+    return (lambda en, zh: zh) if language == "zh" else (lambda en, zh: en)
+
+
+def theme_of(request: Request) -> str:
+    chosen = request.cookies.get(THEME_COOKIE)
+    return chosen if chosen in THEMES else "auto"
+
+
+def number(value: object, digits: int = 4) -> str:
+    """Four digits that mean something; a dash for what is none.
+
+    >>> number(0.123456), number(12345.6), number(3), number(None), number(float("nan")), number(2.5e-7)
+    ('0.1235', '12,346', '3', '–', '–', '2.5e-07')
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return "–"
+    if abs(value) < 1e15 and value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
+
+
+def percent(value: float | None) -> str:
+    """
+    >>> percent(0.98765), percent(None)
+    ('98.8 %', '–')
+    """
+    return "–" if value is None or not math.isfinite(value) else f"{value * 100:.3g} %"
+
+
+def size(value: int) -> str:
+    """Bytes.
+
+    >>> size(999), size(20480), size(5 * 1024**3)
+    ('999 B', '20 KiB', '5 GiB')
+    """
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.3g} {unit}" if amount < 1000 else f"{amount:.0f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes all")
+
+
+def duration(seconds: float | None, say: Say) -> str:
+    """The two largest units.
+
+    >>> duration(3725, say_in("en")), duration(0.25, say_in("en")), duration(65, say_in("zh"))
+    ('1 h 2 min', '250 ms', '1 分 5 秒')
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} {say('s', '秒')}"
+    whole = round(seconds)
+    parts = (
+        (whole // 86400, say("d", "天")),
+        (whole // 3600 % 24, say("h", "小时")),
+        (whole // 60 % 60, say("min", "分")),
+        (whole % 60, say("s", "秒")),
+    )
+    first = next(index for index, (amount, _) in enumerate(parts) if amount)
+    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount)
+
+
+def moment(when: datetime | None) -> Markup:
+    """UTC; a script of the page turns it into the reader's own time."""
+    if when is None:
+        return Markup("–")
+    utc = when.astimezone(UTC)
+    shown = utc.strftime("%Y-%m-%d %H:%M:%S")
+    return Markup('<time datetime="{}">{} UTC</time>').format(utc.isoformat(timespec="milliseconds"), shown)
+
+
+def pretty(value: Any) -> str:
+    """JSON to read; text that is JSON is laid out, too.
+
+    >>> pretty('{"a":1}') == pretty({"a": 1}), pretty("plain"), pretty(None)
+    (True, 'plain', 'null')
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def broken(text: str) -> Markup:
+    """Escaped, with places at slashes, dots and hyphens where a long name may break."""
+    made = str(escape(text))
+    for letter in "/_-":
+        made = made.replace(letter, f"{letter}<wbr>")
+    return Markup(made)

@@ -1,0 +1,309 @@
+"""Isolation -> a closed place for programs, as the server sees it: orders go in, what came of them comes out.
+
+A box is used for one request and thrown away. Its agent (`sandbox.agent`) is trusted to keep limits, but not
+with the server's health: its answers are bounded and checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from strop.errors import StropError
+from strop.sandbox.cgroups import Cgroup
+from strop.sandbox.isolation import WORK, Isolation, Kind
+from strop.sandbox.limits import MIB, Limits
+from strop.sandbox.seccomp import filter_descriptor
+
+START_S = 60.0
+_ANSWER_BYTES = 192 * MIB
+_GROUP_TRIES = 200
+FETCH_BYTES = 64 * MIB
+
+
+class SandboxError(StropError):
+    """The sandbox itself failed; the program had no part in it."""
+
+    boundary = "sandbox"
+
+
+class FileError(StropError):
+    """A file of the request cannot be written as it is named."""
+
+    boundary = "sandbox"
+    http_status = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a program ended. `reason` names the limit that ended it, or is empty.
+
+    Units:
+        wall_s, cpu_s seconds; peak_bytes, stdout_bytes and stderr_bytes bytes (the last two of all output,
+        not of what was kept).
+    """
+
+    reason: str
+    return_code: int | None
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+    stdout: bytes
+    stderr: bytes
+    stdout_bytes: int
+    stderr_bytes: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason and self.return_code == 0
+
+    @property
+    def signal(self) -> str | None:
+        """The signal that killed it."""
+        if self.return_code is None or self.return_code >= 0:
+            return None
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-self.return_code).name
+        return str(-self.return_code)
+
+
+class Box:
+    """One box. `start` makes it; whoever has it closes it."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self._group: Cgroup | None = None
+        self._pidfd: int | None = None
+        self._work = WORK
+        self._used = False
+
+    @classmethod
+    async def start(cls, isolation: Isolation) -> Box:
+        """Raises:
+        SandboxError: the box did not come up.
+        """
+        box = cls(isolation)
+        if isolation.kind is Kind.NONE:
+            box._work = os.path.realpath(tempfile.mkdtemp(prefix="box-", dir=isolation.folder))  # noqa: ASYNC240
+        try:
+            await box._start()
+        except BaseException:
+            await box.close()
+            raise
+        return box
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the box
+        seccomp = (
+            filter_descriptor() if self._isolation.kind is not Kind.NONE else os.open(os.devnull, os.O_RDONLY)
+        )
+        read, write = os.pipe()
+        try:
+            self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: ASYNC220 - a few ms; asyncio's own does the same
+                self._isolation.command(seccomp, write),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._words,
+                env=self._isolation.environment(),
+                cwd=self._work if self._isolation.kind is Kind.NONE else "/",
+                pass_fds=(seccomp, write),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            os.close(read)
+            raise
+        finally:
+            theirs.close()
+            os.close(seccomp)
+            os.close(write)
+        with os.fdopen(read, "rb", buffering=0) as info:
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+            try:
+                async with asyncio.timeout(START_S):
+                    await self._answer()
+            except TimeoutError:
+                raise SandboxError(f"a box was not ready after {START_S:g} s") from None
+            self._enter_group(b"" if self._isolation.kind is Kind.NONE else info.read(4096))
+
+    def _enter_group(self, info: bytes) -> None:
+        pid = self._popen.pid if self._isolation.kind is Kind.NONE else json.loads(info)["child-pid"]
+        self._pidfd = os.pidfd_open(pid)
+        if self._isolation.cgroups is not None:
+            self._group = self._isolation.cgroups.make()
+            self._group.add(pid)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._popen.poll() is None and not self._reader.at_eof()
+
+    async def write(self, files: Mapping[str, bytes]) -> None:
+        """Write files; relative names are below the working directory, absolute ones where a box is writable.
+
+        Raises:
+            FileError: a name leads out of the working directory, or cannot be written.
+        """
+        for name in files:
+            self._check(name)
+        encoded = {name: base64.b64encode(content).decode() for name, content in files.items()}
+        answer = await self._order(op="files", files=encoded, cwd=self._work)
+        if "error" in answer:
+            raise FileError(f"files: {answer['error']}")
+
+    def _check(self, name: str) -> None:
+        outside = os.path.normpath(name).split(os.sep)[0] == ".."
+        if not name or "\0" in name or outside or name.endswith("/"):
+            raise FileError(f"files: {name!r} is no path below the working directory")
+        if os.path.isabs(name) and self._isolation.kind is Kind.NONE:
+            raise FileError(f"files: {name!r} is absolute, which only an isolated run may be")
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        limits: Limits,
+        *,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        python: str | None = None,
+    ) -> Ran:
+        """Run a program until it ends or meets a limit; no process of it is left then.
+
+        `python` names a file that the agent's own interpreter, started already, runs in a fork of itself.
+        """
+        group = self._group
+        if group is not None:
+            group.limit(memory_bytes=limits.memory_bytes, processes=limits.processes)
+        before = group.num_oom_kills() if group is not None else 0
+        answer = await self._order(
+            op="run",
+            argv=list(argv),
+            python=os.path.join(self._work, python) if python else None,
+            env=dict(env or {}),
+            cwd=self._work,
+            stdin=base64.b64encode(stdin).decode(),
+            limits=limits.told(alone=group is None),
+        )
+        if "error" in answer:
+            raise SandboxError(f"a program could not be started: {answer['error']}")
+        if group is not None and not answer["reason"] and group.num_oom_kills() > before:
+            answer["reason"] = "memory_limit"
+        return _ran(answer, group.peak_bytes() if group is not None else 0)
+
+    async def fetch(self, paths: Sequence[str] | None) -> tuple[dict[str, bytes], list[str]]:
+        """Read plain files, all below the working directory if None; also the names that were too large."""
+        inside = self._work if self._isolation.kind is Kind.NONE else ""
+        answer = await self._order(
+            op="fetch",
+            paths=None if paths is None else list(paths),
+            cwd=self._work,
+            limit=FETCH_BYTES,
+            inside=inside,
+        )
+        files = {str(name): base64.b64decode(content) for name, content in answer.get("files", {}).items()}
+        return files, [str(name) for name in answer.get("left_out", [])]
+
+    async def _order(self, **order: Any) -> dict[str, Any]:
+        self._used = True
+        data = orjson.dumps(order)
+        try:
+            self._writer.write(struct.pack(">I", len(data)) + data)
+            await self._writer.drain()
+        except OSError as error:
+            raise SandboxError(f"a box has ended: {error}") from error
+        return await self._answer()
+
+    async def _answer(self) -> dict[str, Any]:
+        try:
+            (length,) = struct.unpack(">I", await self._reader.readexactly(4))
+            if length > _ANSWER_BYTES:
+                raise SandboxError(f"a box answered with {length} bytes")
+            answer = orjson.loads(await self._reader.readexactly(length))
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise SandboxError(f"a box has ended: {self._last_words() or error}") from error
+        except orjson.JSONDecodeError as error:
+            raise SandboxError("a box answered with something that is no JSON") from error
+        if not isinstance(answer, dict):
+            raise SandboxError("a box answered with something that is no object")
+        return answer  # pyright: ignore[reportUnknownVariableType]
+
+    def _last_words(self) -> str:
+        self._words.seek(0)
+        lines = self._words.read(MIB).decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+    async def close(self) -> None:
+        """End whatever is in the box; returns when it and its control group have gone."""
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    async def _close(self) -> None:
+        if hasattr(self, "_writer"):
+            self._writer.close()
+        if hasattr(self, "_popen"):
+            if self._pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            else:
+                self._popen.kill()
+            await _ended(self._popen)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        if self._group is not None:
+            for _ in range(_GROUP_TRIES):
+                if self._group.remove():
+                    break
+                await asyncio.sleep(0.01)  # its last process has not quite gone
+        if hasattr(self, "_words"):
+            self._words.close()
+        if self._isolation.kind is Kind.NONE:
+            await asyncio.to_thread(shutil.rmtree, Path(self._work), True)
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process without a thread."""
+    if process.poll() is not None:
+        return
+    loop = asyncio.get_running_loop()
+    pidfd = os.pidfd_open(process.pid)
+    gone = asyncio.Event()
+    loop.add_reader(pidfd, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+    process.wait()
+
+
+def _ran(answer: Mapping[str, Any], group_peak_bytes: int) -> Ran:
+    try:
+        reason = str(answer["reason"])
+        return Ran(
+            reason=reason,
+            return_code=None if reason or answer["return_code"] is None else int(answer["return_code"]),
+            wall_s=float(answer["wall_s"]),
+            cpu_s=float(answer["cpu_s"]),
+            peak_bytes=group_peak_bytes or int(answer["peak_bytes"]),
+            stdout=base64.b64decode(answer["stdout"]),
+            stderr=base64.b64decode(answer["stderr"]),
+            stdout_bytes=int(answer["stdout_bytes"]),
+            stderr_bytes=int(answer["stderr_bytes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise SandboxError(f"a box answered in another form than its agent's: {error!r}") from error

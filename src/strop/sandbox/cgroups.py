@@ -1,0 +1,200 @@
+"""A box's process -> a control group of its own, version 2 or 1, wherever this process may make one.
+
+With it the kernel counts memory (files in memory and its own structures, too) and processes; without it the
+agent of a box does, a little less exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from strop.errors import StropError
+
+AGENT_BYTES = 24 * 2**20
+"""What is added to a program's memory for the agent beside it."""
+
+_FOLDER = "strop-sandbox-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Names of the files of one version."""
+
+    memory: str
+    swap: str | None
+    peak: str
+    processes: str
+    events: str
+
+
+_V2 = _Files(
+    memory="memory.max",
+    swap="memory.swap.max",
+    peak="memory.peak",
+    processes="pids.max",
+    events="memory.events",
+)
+_V1 = _Files(
+    memory="memory.limit_in_bytes",
+    swap=None,
+    peak="memory.max_usage_in_bytes",
+    processes="pids.max",
+    events="memory.oom_control",
+)
+
+
+class Cgroup:
+    """The group of one box: one folder (version 2), or one a controller (version 1)."""
+
+    def __init__(self, files: _Files, memory: Path, processes: Path) -> None:
+        self._files, self._memory, self._processes = files, memory, processes
+        for folder in self._folders:
+            folder.mkdir()
+
+    @property
+    def _folders(self) -> set[Path]:
+        return {self._memory, self._processes}
+
+    def add(self, pid: int) -> None:
+        for folder in self._folders:
+            (folder / "cgroup.procs").write_text(str(pid))
+
+    def limit(self, *, memory_bytes: int, processes: int) -> None:
+        """May be called again, with other limits."""
+        (self._memory / self._files.memory).write_text(str(memory_bytes + AGENT_BYTES))
+        if self._files.swap is not None:
+            with contextlib.suppress(OSError):  # a machine without swap accounting
+                (self._memory / self._files.swap).write_text("0")
+        (self._processes / self._files.processes).write_text(str(processes + 2))
+
+    def num_oom_kills(self) -> int:
+        lines = (self._memory / self._files.events).read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+    def peak_bytes(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return int((self._memory / self._files.peak).read_text())
+        return 0
+
+    def remove(self) -> bool:
+        """Whether it has gone; a group whose last process is just ending cannot yet."""
+        for folder in self._folders:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                return False
+        return True
+
+
+class Cgroups:
+    """Where groups can be made. `version` is 2 or 1."""
+
+    def __init__(self, version: int, memory: Path, processes: Path) -> None:
+        self.version = version
+        self._files = _V2 if version == 2 else _V1
+        self._roots = (memory / f"{_FOLDER}{os.getpid()}", processes / f"{_FOLDER}{os.getpid()}")
+        _clear_left_over(memory)
+        _clear_left_over(processes)
+        for root in set(self._roots):
+            root.mkdir(exist_ok=True)
+        self._count = 0
+        if version == 2:
+            (self._roots[0] / "cgroup.subtree_control").write_text("+memory +pids")
+
+    def make(self) -> Cgroup:
+        self._count += 1
+        memory, processes = (root / f"box-{self._count}" for root in self._roots)
+        return Cgroup(self._files, memory, processes)
+
+    def close(self) -> None:
+        for root in set(self._roots):
+            _remove_tree(root)
+
+
+def open_cgroups(proc: Path = Path("/proc"), mounts: Path = Path("/sys/fs/cgroup")) -> Cgroups:
+    """Groups below the one that this process is in.
+
+    Raises:
+        StropError: none can be made; the text says why.
+    """
+    own = dict(_own_groups((proc / "self/cgroup").read_text()))
+    tries = []
+    if (mounts / "cgroup.controllers").exists() and "" in own:
+        tries.append((2, mounts / own[""].lstrip("/"), mounts / own[""].lstrip("/")))
+    if "memory" in own and "pids" in own:
+        tries.append(
+            (
+                1,
+                mounts / "memory" / own["memory"].lstrip("/"),
+                mounts / "pids" / own["pids"].lstrip("/"),
+            )
+        )
+    reasons = []
+    for version, memory, processes in tries:
+        try:
+            if version == 2:
+                _make_room(memory)
+            groups = Cgroups(version, memory, processes)
+            _prove(groups)
+        except OSError as error:
+            reasons.append(f"version {version}: {error.strerror} ({error.filename})")
+            continue
+        return groups
+    raise StropError("no control group can be made: " + ("; ".join(reasons) or "none is mounted"))
+
+
+def _own_groups(text: str) -> list[tuple[str, str]]:
+    """`/proc/self/cgroup` as (controller, path); the one of version 2 has no controller."""
+    found = []
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        found.extend((name, path) for name in controllers.split(","))
+    return found
+
+
+def _make_room(folder: Path) -> None:
+    """Version 2 gives limits to groups below a group only where that has no processes itself: ours move."""
+    if "memory" in (folder / "cgroup.subtree_control").read_text().split():
+        return
+    if "memory" not in (folder / "cgroup.controllers").read_text().split():
+        raise OSError(errno.EPERM, "its memory controller was not delegated", str(folder))
+    inner = folder / "strop-server"
+    inner.mkdir(exist_ok=True)
+    for pid in (folder / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (inner / "cgroup.procs").write_text(pid)
+    (folder / "cgroup.subtree_control").write_text("+memory +pids")
+
+
+def _prove(groups: Cgroups) -> None:
+    """Make, limit and remove one: a mount may be there and still refuse."""
+    group = groups.make()
+    try:
+        group.limit(memory_bytes=64 * 2**20, processes=16)
+        group.num_oom_kills()
+    finally:
+        group.remove()
+
+
+def _clear_left_over(folder: Path) -> None:
+    """Groups of servers that were killed."""
+    for old in folder.glob(f"{_FOLDER}*"):
+        pid = old.name.removeprefix(_FOLDER)
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            _remove_tree(old)
+
+
+def _remove_tree(root: Path) -> None:
+    with contextlib.suppress(OSError):
+        for box in root.glob("box-*"):
+            with contextlib.suppress(OSError):
+                box.rmdir()
+        root.rmdir()

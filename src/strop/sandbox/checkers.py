@@ -1,0 +1,99 @@
+"""What a program said to a case -> right or wrong: by comparison, or by a judge's program of its own.
+
+A judge is called as testlib's are, `judge INPUT OUTPUT ANSWER`, and says by its exit status: 0 right, 1 or 2
+(or 7, points) wrong. It runs in a box, too; anything else it does is the test's fault and no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from strop.errors import RequestError
+from strop.sandbox.box import Ran
+from strop.sandbox.cases import Case
+from strop.sandbox.comparison import Comparison
+from strop.sandbox.programs import Program
+from strop.sandbox.sandbox import Sandbox
+
+_RIGHT, _WRONG = (0,), (1, 2, 7)
+_JUDGE_S = 20.0
+
+
+class Checker(Protocol):
+    """Decides on the output of a run that ended well."""
+
+    async def accepts(self, case: Case, ran: Ran) -> bool: ...
+
+
+class ByComparison:
+    """The expected output is the only right one."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    async def accepts(self, case: Case, ran: Ran) -> bool:
+        if ran.stdout_bytes > len(ran.stdout):
+            return False  # cut: what is missing cannot be compared
+        return self._comparison.agree(ran.stdout.decode("utf-8", "replace"), case.stdout)
+
+
+class ByJudge:
+    """A program decides; each output is put before it in a box of its own."""
+
+    def __init__(self, sandbox: Sandbox, code: str, language: str) -> None:
+        self._sandbox = sandbox
+        self._code = code
+        self._toolchain = sandbox.toolchains.of(language)
+
+    async def accepts(self, case: Case, ran: Ran) -> bool:
+        limits = self._sandbox.limits(_JUDGE_S)
+        files = {"case.in": case.stdin.encode(), "case.out": ran.stdout, "case.ans": case.stdout.encode()}
+        judge = Program(
+            self._code,
+            self._toolchain,
+            compile_limits=limits,
+            run_limits=limits,
+            files=files,
+            arguments=tuple(files),
+        )
+        async with self._sandbox.pool.box() as box:
+            if not await judge.prepare(box):
+                assert judge.compiled is not None
+                raise RequestError(f"extra.checker does not compile: {_words(judge.compiled)}")
+            said = await judge.run(box, None)
+        if said.return_code not in _RIGHT + _WRONG:
+            raise RequestError(
+                f"extra.checker failed: {_words(said)}", fix="a judge ends with 0 (right), 1 or 2 (wrong)"
+            )
+        return said.return_code in _RIGHT
+
+
+def _words(said: Ran) -> str:
+    lines = (said.stderr or said.stdout).decode(errors="replace").strip().splitlines()
+    return f"status {said.return_code}, {said.reason or 'ended'}: {lines[-1] if lines else 'no output'}"
+
+
+def make_checker(sandbox: Sandbox, extra: Mapping[str, Any]) -> Checker:
+    """By `extra.checker` {code, language}, else by comparison with `extra.strict` or `extra.float_tolerance`.
+
+    Raises:
+        RequestError: a value that cannot be meant.
+    """
+    strict, tolerance = extra.get("strict", False), extra.get("float_tolerance")
+    judge = extra.get("checker")
+    if judge is not None:
+        if not isinstance(judge, Mapping) or not isinstance(judge.get("code"), str):  # pyright: ignore[reportUnknownMemberType]
+            raise RequestError("extra.checker must be an object with code and language")
+        if strict or tolerance is not None:
+            raise RequestError("extra.checker decides alone: leave out strict and float_tolerance")
+        return ByJudge(sandbox, judge["code"], str(judge.get("language", "python")))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    if not isinstance(strict, bool):
+        raise RequestError(f"extra.strict is true or false, found {strict!r}")
+    if strict and tolerance is not None:
+        raise RequestError("extra.strict compares letters; leave out float_tolerance")
+    if tolerance is None:
+        return ByComparison(Comparison(strict=strict))
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 < tolerance < 1:
+        raise RequestError(f"extra.float_tolerance is a number between 0 and 1, found {tolerance!r}")
+    return ByComparison(Comparison(tolerance=float(tolerance)))

@@ -1,0 +1,106 @@
+"""Cells -> what each printed, showed and raised: a real Jupyter kernel, in a box like any other program's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+
+from strop.sandbox.box import SandboxError
+from strop.sandbox.programs import Program, decoded_files, described, encoded_files, failure, pod_name
+from strop.sandbox.sandbox import Sandbox
+from strop.sandbox.toolchains import ToolchainError, Toolchains, has_package
+from strop.sandbox.wire import CellResult, RunJupyterRequest, RunJupyterResponse, RunStatus
+
+_DRIVER_S = 10.0
+"""Seconds that the driver has beyond the cells', as in the reference: for the kernel's start."""
+
+DRIVER = """
+import json, queue, sys, time
+from jupyter_client.manager import KernelManager
+
+order = json.loads(sys.stdin.read())
+manager = KernelManager(kernel_name="python3")
+manager.start_kernel(cwd=".")
+client = manager.client()
+client.start_channels()
+client.wait_for_ready(timeout=60)
+begun = time.monotonic()
+cells = []
+for source in order["cells"]:
+    cell = dict(stdout="", stderr="", display=[], error=[])
+    cells.append(cell)
+
+    def take(message, cell=cell):
+        kind, content = message["msg_type"], message["content"]
+        if kind == "stream":
+            cell[content["name"]] += content["text"]
+        elif kind in ("display_data", "execute_result"):
+            cell["display"].append(content["data"])
+        elif kind == "error":
+            cell["error"].append(content)
+
+    left = order["total_timeout"] - (time.monotonic() - begun)
+    limit = min(left, order["cell_timeout"] or left)
+    try:
+        client.execute_interactive(source, allow_stdin=False, output_hook=take, timeout=limit)
+    except (TimeoutError, queue.Empty):
+        late = time.monotonic() - begun >= order["total_timeout"]
+        cell["error"].append(dict(ename="TimeoutError", evalue="the cell ran out of time", traceback=[]))
+        if late:
+            break
+        manager.interrupt_kernel()
+        client.wait_for_ready(timeout=5)
+with open("cells.json", "w") as file:
+    json.dump(dict(cells=cells, late=time.monotonic() - begun >= order["total_timeout"]), file)
+client.stop_channels()
+manager.shutdown_kernel(now=True)
+"""
+
+
+async def run_jupyter(sandbox: Sandbox, request: RunJupyterRequest) -> RunJupyterResponse:
+    """Run all cells, one after the other, even after an error.
+
+    Raises:
+        RequestError, FileError: the request cannot be meant as it stands.
+    """
+    limits = sandbox.limits(request.total_timeout + _DRIVER_S, request.memory_limit_MB)
+    files = decoded_files(request.files)
+    try:
+        _refuse_without_kernel(sandbox.toolchains)
+        program = Program(
+            DRIVER, sandbox.toolchains.of("python"), compile_limits=limits, run_limits=limits, files=files
+        )
+        async with sandbox.box(asyncio.current_task()) as box:
+            await program.prepare(box)
+            order = orjson.dumps(
+                request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
+            ).decode()
+            ran = await program.run(box, order)
+            told, _ = await box.fetch(["cells.json"])
+            fetched, _ = await box.fetch(request.fetch_files) if request.fetch_files else ({}, [])
+    except (ToolchainError, SandboxError) as error:
+        failed = failure(error)
+        return RunJupyterResponse(status=failed.status, message=failed.message, executor_pod_name=pod_name())
+    said = _said(told.get("cells.json"))
+    done = ran.ok and said is not None and not said.get("late")
+    return RunJupyterResponse(
+        status=RunStatus.SUCCESS if done else RunStatus.FAILED,
+        driver=described(ran),
+        cells=[CellResult.model_validate(cell) for cell in said["cells"]] if said else [],
+        executor_pod_name=pod_name(),
+        files=encoded_files(fetched),
+    )
+
+
+def _said(content: bytes | None) -> dict[str, Any] | None:
+    return orjson.loads(content) if content else None
+
+
+def _refuse_without_kernel(toolchains: Toolchains) -> None:
+    if not has_package(toolchains.python, "ipykernel"):
+        raise ToolchainError(
+            "notebooks cannot be run here: the Python package ipykernel is not installed",
+            fix="pip install 'strop[sandbox]'",
+        )

@@ -1,0 +1,115 @@
+"""Requests -> programs run in boxes: the pool, the turns and the toolchains of one server, wired."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from strop.errors import RequestError
+from strop.sandbox.box import Box, SandboxError
+from strop.sandbox.isolation import Isolation
+from strop.sandbox.limits import MIB, OVERSUBSCRIPTION, Limits
+from strop.sandbox.measures import Measures
+from strop.sandbox.pool import Pool
+from strop.sandbox.programs import Program, answer, decoded_files, failure
+from strop.sandbox.slots import Slots
+from strop.sandbox.toolchains import ToolchainError, Toolchains
+from strop.sandbox.wire import RunCodeRequest, RunCodeResponse
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How much one server takes on.
+
+    Units:
+        `memory_mb` MiB that a program may use which names no limit, and at most; `max_running` programs at
+        once (0: a multiple of the processors); `max_waiting` requests.
+    """
+
+    memory_mb: int = 1024
+    max_running: int = 0
+    max_waiting: int = 1000
+    num_ready: int = 0
+
+    @property
+    def running(self) -> int:
+        return self.max_running or OVERSUBSCRIPTION * (os.cpu_count() or 1)
+
+    @property
+    def ready(self) -> int:
+        return self.num_ready or self.running
+
+
+class Sandbox:
+    """What a server holds. `open` before use, `close` after."""
+
+    def __init__(
+        self, isolation: Isolation, toolchains: Toolchains, settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.isolation, self.toolchains = isolation, toolchains
+        self.pool = Pool(isolation, self.settings.ready)
+        self.slots = Slots(self.settings.running, self.settings.max_waiting)
+        self.measures = Measures(self.pool, self.slots)
+
+    async def open(self) -> None:
+        await self.pool.open()
+
+    async def close(self) -> None:
+        await self.pool.close()
+        self.isolation.close()
+
+    @asynccontextmanager
+    async def box(self, key: Hashable) -> AsyncGenerator[Box]:
+        """A fresh box, once it is this key's turn; the turn ends with the block."""
+        async with self.slots.turn(key), self.pool.box() as box:
+            yield box
+
+    def limits(self, time_s: float, memory_mb: int = -1) -> Limits:
+        """Raises:
+        RequestError: more memory than this server gives to a program.
+        """
+        if memory_mb > self.settings.memory_mb:
+            raise RequestError(
+                f"memory_limit_MB is {memory_mb}; a program gets {self.settings.memory_mb} MiB here at most",
+                fix="ask for less, or start the server with a higher --memory-mb",
+            )
+        chosen = memory_mb if memory_mb > 0 else self.settings.memory_mb
+        return Limits(time_s=time_s, memory_bytes=chosen * MIB)
+
+    async def run_code(self, request: RunCodeRequest) -> RunCodeResponse:
+        """Compile and run one program.
+
+        Raises:
+            RequestError, FileError: the request cannot be meant as it stands.
+        """
+        run_limits = self.limits(request.run_timeout, request.memory_limit_MB)
+        files = decoded_files(request.files)
+        started = time.monotonic()
+        try:
+            program = Program(
+                request.code,
+                self.toolchains.of(request.language),
+                compile_limits=self.limits(request.compile_timeout),
+                run_limits=run_limits,
+                files=files,
+            )
+            response = await self._once(program, request)
+        except (ToolchainError, SandboxError) as error:
+            response = failure(error)
+        self.measures.ran(request.language, response, time.monotonic() - started)
+        return response
+
+    async def _once(self, program: Program, request: RunCodeRequest) -> RunCodeResponse:
+        async with self.box(asyncio.current_task()) as box:
+            ran = await program.run(box, request.stdin) if await program.prepare(box) else None
+            fetched, left_out = await box.fetch(request.fetch_files) if request.fetch_files else ({}, [])
+        message = f"too large to be fetched: {', '.join(left_out)}" if left_out else ""
+        return answer(program.compiled, ran, fetched, message)

@@ -1,0 +1,177 @@
+"""A completion and a problem -> accepted or not, by the class of the problem's data set."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from strop.errors import RequestError
+from strop.sandbox.cases import Cases, parse_cases, parse_json, refuse_no_cases
+from strop.sandbox.checkers import make_checker
+from strop.sandbox.datasets import AUTO_EVAL, COMMON_OJ, Datasets, labels_of
+from strop.sandbox.extraction import (
+    EXTRACTION_PROGRAM,
+    CodeBlock,
+    ExtractedType,
+    blocks_of,
+    canonical,
+    extract,
+    without_entry,
+)
+from strop.sandbox.judging import Judging
+from strop.sandbox.programs import Program, decoded_files
+from strop.sandbox.sandbox import Sandbox
+from strop.sandbox.test_files import TestFiles
+from strop.sandbox.wire import EvalResult, RunCodeRequest, RunStatus, SubmitRequest, TestConfig, TestResult
+
+_EXTRACTION_S = 10.0
+_SLOW_START = ("cpp", "go", "java")
+"""Their programs have 10 seconds where nothing is said; those of other languages 20, as in the reference."""
+
+_AUTO_COMPILE_S, _AUTO_RUN_S = 40.0, 20.0
+_INSERT = "#<INSERT>"
+_FLAG_BYTES = 10
+
+
+class Submissions:
+    """Judges completions. `known_options` are those of `config.extra` that something here reads."""
+
+    def __init__(self, sandbox: Sandbox, datasets: Datasets, test_files: TestFiles) -> None:
+        self._sandbox, self._datasets, self._test_files = sandbox, datasets, test_files
+
+    async def submit(self, request: SubmitRequest) -> EvalResult:
+        """Raises:
+        RequestError: there is no such problem, or the request cannot be meant as it stands.
+        SandboxError: the sandbox itself failed.
+        """
+        kind, row = self._datasets.problem(request.dataset, request.id, request.config)
+        judge = self._common_oj if kind == COMMON_OJ else self._auto_eval
+        result = await judge(request, row)
+        self._sandbox.measures.submitted(request.config.language or "", result.accepted)
+        return result
+
+    async def _common_oj(self, request: SubmitRequest, row: Mapping[str, Any]) -> EvalResult:
+        config = request.config
+        if not config.language:
+            raise RequestError(f"config.language is needed for {COMMON_OJ}")
+        toolchain = self._sandbox.toolchains.of(canonical(config.language))
+        code, extracted = await self._extract(request.completion, config)
+        checker = make_checker(self._sandbox, config.extra)
+        program = Program(
+            code,
+            toolchain,
+            compile_limits=self._sandbox.limits(config.compile_timeout or 10.0),
+            run_limits=self._sandbox.limits(
+                config.run_timeout or (10.0 if toolchain.language.name in _SLOW_START else 20.0)
+            ),
+        )
+        async with self._cases(row) as cases:
+            refuse_no_cases(len(cases))
+            tests = await Judging(
+                self._sandbox,
+                program,
+                cases,
+                checker,
+                all_cases=bool(config.extra.get("run_all_cases")),
+                whole_cases=bool(config.extra.get("return_full_case")),
+            ).run()
+        return EvalResult(
+            id=request.id,
+            accepted=all(test.passed for test in tests),
+            extracted_code=code,
+            tests=tests,
+            extracted_type=extracted,
+        )
+
+    def _cases(self, row: Mapping[str, Any]) -> _Held:
+        return _Held(self._test_files, parse_json(row.get("test"), "test"))
+
+    async def _extract(self, completion: str, config: TestConfig) -> tuple[str, ExtractedType | None]:
+        blocks: list[CodeBlock] = []
+        if config.custom_extract_logic:
+            blocks = await self._custom_blocks(completion, config.custom_extract_logic)
+        return extract(completion, config.language or "python", blocks)
+
+    async def _custom_blocks(self, completion: str, logic: str) -> list[CodeBlock]:
+        response = await self._sandbox.run_code(
+            RunCodeRequest(
+                code=EXTRACTION_PROGRAM,
+                language="python",
+                run_timeout=_EXTRACTION_S,
+                stdin=orjson.dumps({"completion": completion, "logic": logic}).decode(),
+                fetch_files=["blocks.json"],
+            )
+        )
+        if response.status is not RunStatus.SUCCESS or "blocks.json" not in response.files:
+            ran = response.run_result
+            told = (ran.stderr if ran is not None else response.message) or "it did not end well"
+            raise RequestError(f"config.custom_extract_logic failed: {told.strip().splitlines()[-1]}")
+        return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
+
+    async def _auto_eval(self, request: SubmitRequest, row: Mapping[str, Any]) -> EvalResult:
+        config, labels = request.config, labels_of(row)
+        test = parse_json(row.get("test"), "test")
+        if not isinstance(test, Mapping) or not isinstance(test.get("code"), str):  # pyright: ignore[reportUnknownMemberType]
+            raise RequestError(f"a test of {AUTO_EVAL} is an object with code")
+        language = labels.get("execution_language") or labels.get("programming_language") or config.language
+        if not isinstance(language, str):
+            raise RequestError("labels.programming_language is needed")
+        written_in = str(labels.get("programming_language") or language)
+        told = config.model_copy(update={"language": written_in})
+        code, extracted = await self._extract(request.completion, told)
+        code = without_entry(code, canonical(written_in))
+        test_code: str = test["code"]
+        full = test_code.replace(_INSERT, code) if _INSERT in test_code else f"{code}\n{test_code}"
+        flag = ""
+        if config.extra.get("append_flag"):
+            if canonical(language) != "python":
+                raise RequestError("extra.append_flag is for Python programs")
+            flag = secrets.token_hex(_FLAG_BYTES)
+            full += f"\nprint({flag!r})"
+        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+        response = await self._sandbox.run_code(
+            RunCodeRequest(
+                code=full,
+                language=language,
+                compile_timeout=config.compile_timeout or _AUTO_COMPILE_S,
+                run_timeout=config.run_timeout or _AUTO_RUN_S,
+                files=asset,  # pyright: ignore[reportArgumentType]
+            )
+        )
+        passed = response.status is RunStatus.SUCCESS
+        if passed and flag:
+            passed = flag in ((response.run_result and response.run_result.stdout) or "")
+        return EvalResult(
+            id=request.id,
+            accepted=passed,
+            extracted_code=code,
+            full_code=full,
+            test_code=test_code,
+            tests=[TestResult(passed=passed, exec_info=response)],
+            extracted_type=extracted,
+        )
+
+
+class _Held:
+    """Cases for as long as they are needed: those in the request, or a file that must not be cleared away."""
+
+    def __init__(self, files: TestFiles, test: object) -> None:
+        self._files, self._test = files, test
+        self._url: str | None = None
+
+    async def __aenter__(self) -> Cases:
+        test = self._test
+        if isinstance(test, Mapping) and test.get("location") == "URL":  # pyright: ignore[reportUnknownMemberType]
+            if not isinstance(test.get("url"), str):  # pyright: ignore[reportUnknownMemberType]
+                raise RequestError("test.url is needed with location URL")
+            self._url = test["url"]
+            assert self._url is not None
+            return await self._files.take(self._url)
+        return parse_cases(test)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._url is not None:
+            self._files.release(self._url)

@@ -1,0 +1,156 @@
+"""A URL of test cases -> the cases, read from disk one by one: fetched once, however many ask at once.
+
+A group's completions are judged by the same file within seconds; files may have gigabytes. So each URL is
+fetched by one request while the others wait for it, parsed as a stream into one line a case, and kept by
+the hash of its content. A source with an ETag is asked again after a while whether it has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ijson
+import orjson
+
+from strop.errors import RequestError
+from strop.sandbox.cases import Case, parse_case, refuse_no_cases
+from strop.sandbox.sources import Allowed, fetch
+
+FRESH_S = 60.0
+"""Seconds in which a file is not asked for again."""
+
+
+class CaseFile:
+    """Cases on disk: one JSON line each, and where each begins."""
+
+    def __init__(self, path: Path, starts: array[int]) -> None:
+        self._file = path.open("rb")
+        self._starts = starts
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> Case:
+        start, end = self._starts[index], self._starts[index + 1]
+        stdin, stdout = orjson.loads(os.pread(self._file.fileno(), end - start, start))
+        return Case(stdin, stdout)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass(slots=True)
+class _Entry:
+    cases: CaseFile
+    sha256: str
+    etag: str | None
+    num_bytes: int
+    checked: float
+    users: int = 0
+
+
+class TestFiles:
+    """The cache of one server, in a folder of its own that goes with it."""
+
+    __test__ = False
+
+    def __init__(self, allowed: Allowed, *, max_bytes: int = 8 * 2**30, fresh_s: float = FRESH_S) -> None:
+        self._allowed, self._max_bytes, self._fresh_s = allowed, max_bytes, fresh_s
+        self._folder = Path(tempfile.mkdtemp(prefix="strop-tests-"))
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._held: dict[str, list[_Entry]] = {}
+        self.num_fetched = 0
+
+    async def take(self, url: str) -> CaseFile:
+        """The cases of a URL, to be released by the same URL afterwards.
+
+        Raises:
+            RequestError: it is not allowed, or holds no list of cases; UnavailableError: it does not answer.
+        """
+        async with self._locks.setdefault(url, asyncio.Lock()):
+            entry = self._entries.get(url)
+            if entry is None or time.monotonic() - entry.checked > self._fresh_s:
+                entry = await self._refreshed(url, entry)
+        self._entries.move_to_end(url)
+        entry.users += 1
+        self._held.setdefault(url, []).append(entry)
+        self._make_room()
+        return entry.cases
+
+    def release(self, url: str) -> None:
+        held = self._held[url]
+        entry = held.pop(0)
+        entry.users -= 1
+        if not held:
+            del self._held[url]
+        if not entry.users and self._entries.get(url) is not entry:
+            entry.cases.close()
+
+    async def _refreshed(self, url: str, known: _Entry | None) -> _Entry:
+        descriptor, name = tempfile.mkstemp(dir=self._folder)
+        os.close(descriptor)
+        raw = Path(name)
+        try:
+            fetched = await fetch(url, self._allowed, raw, known.etag if known else None)
+            self.num_fetched += 1
+            if known is not None and fetched.sha256 in (None, known.sha256):
+                known.checked = time.monotonic()
+                return known
+            assert fetched.sha256 is not None
+            entry = await asyncio.to_thread(self._parsed, raw, fetched.sha256)
+        finally:
+            await asyncio.to_thread(raw.unlink, missing_ok=True)
+        entry.etag = fetched.etag
+        if known is not None:
+            self._forget(url, known)
+        self._entries[url] = entry
+        return entry
+
+    def _parsed(self, raw: Path, sha256: str) -> _Entry:
+        descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".cases")
+        starts = array("q", [0])
+        try:
+            with raw.open("rb") as source, open(descriptor, "wb") as target:
+                for index, row in enumerate(_rows(source)):
+                    case = parse_case(row, index)
+                    starts.append(starts[-1] + target.write(orjson.dumps([case.stdin, case.stdout])))
+            refuse_no_cases(len(starts) - 1)
+            return _Entry(CaseFile(Path(name), starts), sha256, None, starts[-1], time.monotonic())
+        finally:
+            os.unlink(name)  # it lives on under its descriptor, and goes with it
+
+    def _make_room(self) -> None:
+        for url, entry in list(self._entries.items()):
+            if sum(one.num_bytes for one in self._entries.values()) <= self._max_bytes:
+                return
+            if not entry.users:
+                self._forget(url, entry)
+
+    def _forget(self, url: str, entry: _Entry) -> None:
+        del self._entries[url]
+        if not entry.users:
+            entry.cases.close()
+
+    def close(self) -> None:
+        for entry in self._entries.values():
+            entry.cases.close()
+        self._entries.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _rows(source: Any) -> Any:
+    """The items of a JSON list, one after the other."""
+    try:
+        yield from ijson.items(source, "item")
+    except ijson.JSONError as error:
+        raise RequestError(f"the test file is no JSON list of cases: {error}") from error

@@ -1,0 +1,305 @@
+"""`POST /submit` and the data-set paths: what is accepted, what is told, where cases come from."""
+
+import functools
+import http.server
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from strop.sandbox.sources import Allowed
+from strop.sandbox.test_files import TestFiles
+
+DOUBLE = "Here:\n```python\nprint(int(input()) * 2)\n```\n"
+
+
+def case(stdin: str, stdout: str) -> dict:
+    return {"input": {"stdin": stdin}, "output": {"stdout": stdout}}
+
+
+CASES = [case("1\n", "2\n"), case("21", "42")]
+
+
+def test_a_right_program_is_accepted_case_by_case(house) -> None:
+    reply = house.submit(DOUBLE, CASES).json()
+    assert reply["accepted"] is True
+    assert reply["id"] == 7
+    assert reply["extracted_code"] == "print(int(input()) * 2)"
+    assert reply["extracted_type"] == "fenced"
+    assert [test["passed"] for test in reply["tests"]] == [True, True]
+    assert reply["tests"][0]["test_info"] == case("1\n", "2\n")
+    assert reply["tests"][1]["exec_info"]["run_result"]["stdout"] == "42\n"
+
+
+@pytest.mark.parametrize("more", [{}, {"extra": {"run_all_cases": True}}])
+def test_the_first_wrong_case_ends_it_unless_all_are_wanted(house, more: dict) -> None:
+    cases = [case(str(n), "4" if n == 3 else str(2 * n)) for n in range(6)]
+    reply = house.submit(DOUBLE, cases, **more).json()
+    assert reply["accepted"] is False
+    expected = [True, True, True, False] + ([True, True] if more else [])
+    assert [test["passed"] for test in reply["tests"]] == expected
+
+
+def test_a_program_is_compiled_once_for_all_its_cases(house) -> None:
+    code = (
+        "```cpp\n#include <iostream>\nint main() { int n; std::cin >> n; std::cout << __TIME__ << n; }\n```"
+    )
+    reply = house.submit(
+        code, [case(str(n), "x") for n in range(12)], "cpp", extra={"run_all_cases": True}
+    ).json()
+    said = {test["exec_info"]["run_result"]["stdout"][:8] for test in reply["tests"]}
+    compiled = {test["exec_info"]["compile_result"]["execution_time"] for test in reply["tests"]}
+    assert len(reply["tests"]) == 12
+    assert len(said) == len(compiled) == 1
+
+
+def test_what_does_not_compile_is_one_failed_case(house) -> None:
+    reply = house.submit("```cpp\nint main() { ? }\n```", CASES, "cpp").json()
+    assert reply["accepted"] is False
+    assert [test["passed"] for test in reply["tests"]] == [False]
+    assert reply["tests"][0]["exec_info"]["run_result"] is None
+
+
+@pytest.mark.parametrize("test", [json.dumps(CASES), [{"type": "StandardIO", "data": one} for one in CASES]])
+def test_cases_may_be_json_in_a_string_or_wrapped(house, test) -> None:
+    assert house.submit(DOUBLE, test).json()["accepted"] is True
+
+
+@pytest.mark.parametrize(
+    ("test", "word"),
+    [([], "no case"), ("[]", "no case"), ("nonsense", "JSON"), ({"a": 1}, "list"),
+     ([{"input": {"stdin": "1"}}], "case 0"),
+     ([{"type": "Interactive", "data": {}}], "Interactive"), (None, "list")],
+)  # fmt: skip
+def test_tests_that_cannot_be_meant_are_refused_and_never_accepted(house, test, word: str) -> None:
+    reply = house.submit(DOUBLE, test)
+    assert reply.status_code == 400
+    assert word in reply.json()["detail"]
+
+
+def test_letters_of_either_case_agree_unless_strict(house) -> None:
+    shout = "```python\nprint('YES')\n```"
+    test = [case("", "yes")]
+    assert house.submit(shout, test).json()["accepted"] is True
+    assert house.submit(shout, test, extra={"strict": True}).json()["accepted"] is False
+
+
+def test_a_tolerance_may_be_asked_for(house) -> None:
+    third = "```python\nprint(0.33)\n```"
+    test = [case("", "0.3333")]
+    assert house.submit(third, test).json()["accepted"] is False
+    assert house.submit(third, test, extra={"float_tolerance": 0.02}).json()["accepted"] is True
+
+
+CHECKER = """\
+import sys
+given, said, _ = (open(name).read().split() for name in sys.argv[1:])
+a, b = map(int, said)
+sys.exit(0 if a + b == int(given[0]) and a != b else 1)
+"""
+
+
+def test_a_judge_decides_where_many_answers_are_right(house) -> None:
+    extra = {"checker": {"language": "python", "code": CHECKER}}
+    test = [case("10\n", "any")]
+    assert (
+        house.submit("```python\nprint(int(input()) - 1, 1)\n```", test, extra=extra).json()["accepted"]
+        is True
+    )
+    assert house.submit("```python\nprint(5, 5)\n```", test, extra=extra).json()["accepted"] is False
+
+
+def test_a_judge_that_fails_is_no_verdict(house) -> None:
+    reply = house.submit(DOUBLE, CASES, extra={"checker": {"code": "1/0"}})
+    # 1 is testlib's word for wrong, and Python's for an uncaught exception: a judge must not die of one.
+    assert reply.json()["accepted"] is False
+    reply = house.submit(DOUBLE, CASES, extra={"checker": {"code": "import sys; sys.exit(3)"}})
+    assert reply.status_code == 400
+    assert "checker" in reply.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"strict": "yes"}, {"float_tolerance": 2}, {"strict": True, "float_tolerance": 0.1}, {"checker": "code"},
+     {"checker": {"code": "1"}, "strict": True}],
+)  # fmt: skip
+def test_options_that_cannot_be_meant_are_refused(house, extra: dict) -> None:
+    assert house.submit(DOUBLE, CASES, extra=extra).status_code == 400
+
+
+def test_a_caller_s_own_extraction_runs_in_a_box(house) -> None:
+    logic = (
+        "import os\n"
+        "found = completion.split('CODE:')[1]\n"
+        "submit_code_blocks([CodeBlock(priority=40, code=f'# {os.getcwd()}\\n' + found, language='python')])"
+    )
+    reply = house.submit("CODE:print(int(input()) * 2)", CASES, custom_extract_logic=logic).json()
+    assert reply["accepted"] is True
+    assert reply["extracted_code"].startswith("# /tmp/box")
+    assert house.submit(DOUBLE, CASES, custom_extract_logic="1/0").status_code == 400
+
+
+def test_a_file_of_cases_is_read_once_for_a_group(house) -> None:
+    path = house.tests / "cases.json"
+    path.write_text(json.dumps([{"type": "StandardIO", "data": case(str(n), str(2 * n))} for n in range(5)]))
+    before = house.test_files.num_fetched
+    test = {"location": "URL", "url": f"file://{path}"}
+    with ThreadPoolExecutor(6) as group:
+        replies = list(group.map(lambda _: house.submit(DOUBLE, test).json(), range(6)))
+    assert [one["accepted"] for one in replies] == [True] * 6
+    assert [len(one["tests"]) for one in replies] == [5] * 6
+    assert house.test_files.num_fetched == before + 1
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [("file:///etc/passwd", "may not be read"), ("http://127.0.0.1:1/x", "not public"),
+     ("http://localhost/x", "not public"), ("http://169.254.169.254/latest/meta-data", "not public"),
+     ("http://[::1]/x", "not public"), ("ftp://x/y", "may not"),
+     ("http://10.0.0.1/x", "not public"), ("http://2130706433/x", "not public")],
+)  # fmt: skip
+def test_urls_into_the_server_s_own_world_are_refused(house, url: str, word: str) -> None:
+    reply = house.submit(DOUBLE, {"location": "URL", "url": url})
+    assert reply.status_code == 400
+    assert word in reply.json()["detail"]
+
+
+def test_a_path_that_climbs_out_of_an_allowed_folder_is_refused(house) -> None:
+    reply = house.submit(DOUBLE, {"location": "URL", "url": f"file://{house.tests}/../../etc/passwd"})
+    assert reply.status_code == 400
+
+
+class _Web:
+    """A web server of one folder that counts, gives ETags and can redirect."""
+
+    def __init__(self, folder) -> None:
+        web = self
+        self.asked: list[tuple[str, str | None]] = []
+
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def do_GET(self) -> None:
+                web.asked.append((self.path, self.headers.get("If-None-Match")))
+                if self.path.startswith("/to/"):
+                    self.send_response(302)
+                    self.send_header(
+                        "Location", f"http://localhost:{self.server.server_port}/{self.path[4:]}"
+                    )
+                    self.end_headers()
+                    return
+                content = (folder / self.path.strip("/")).read_bytes()
+                tag = f'"{hash(content)}"'
+                self.send_response(304 if self.headers.get("If-None-Match") == tag else 200)
+                self.send_header("ETag", tag)
+                self.end_headers()
+                if self.headers.get("If-None-Match") != tag:
+                    self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = http.server.ThreadingHTTPServer(
+            ("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))
+        )
+        self.port = self.server.server_port
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_hosts(tmp_path) -> None:
+    from strop.errors import RequestError, TooLargeError
+
+    (tmp_path / "cases.json").write_text(json.dumps(CASES))
+    with _Web(tmp_path) as web:
+        files = TestFiles(Allowed(hosts=(f"127.0.0.1:{web.port}",), max_bytes=10_000), fresh_s=0.0)
+        url = f"http://127.0.0.1:{web.port}/cases.json"
+        first = await files.take(url)
+        assert (len(first), first[1].stdin, first[1].stdout) == (2, "21", "42")
+        again = await files.take(url)
+        assert again is first
+        assert [etag is None for _, etag in web.asked] == [True, False]
+        (tmp_path / "cases.json").write_text(json.dumps([*CASES, case("1", "2")]))
+        assert len(await files.take(url)) == 3
+        assert len(first) == 2
+        assert first[0].stdin == "1\n"  # a file in use outlives its successor's coming
+        with pytest.raises(RequestError, match="localhost"):
+            await files.take(f"http://127.0.0.1:{web.port}/to/cases.json")
+        (tmp_path / "large.json").write_text(json.dumps([case("x" * 20_000, "y")]))
+        with pytest.raises(TooLargeError):
+            await files.take(f"http://127.0.0.1:{web.port}/large.json")
+        (tmp_path / "broken.json").write_text('[{"input": ')
+        with pytest.raises(RequestError, match="JSON"):
+            await files.take(f"http://127.0.0.1:{web.port}/broken.json")
+        for _ in range(3):
+            files.release(url)
+        files.close()
+
+
+def test_data_sets_of_the_folder_are_listed_and_asked(house) -> None:
+    post = house.client.post
+    assert house.client.get("/list_datasets").json() == ["sums"]
+    assert post("/list_ids", json={"dataset": "sums", "config": {}}).json() == [1, 2]
+    assert (
+        post("/get_prompts", json={"dataset": "sums", "config": {}, "offset": 1, "limit": 1}).json()[0]["id"]
+        == 2
+    )
+    prompt = post("/get_prompt_by_id", json={"dataset": "sums", "id": 1, "config": {}}).json()
+    assert prompt == {"id": 1, "prompt": "Read two numbers, print their sum.", "labels": {"level": 1}}
+    body = {
+        "dataset": "sums",
+        "id": 1,
+        "config": {"language": "python"},
+        "completion": "```\nprint(sum(map(int, input().split())))\n```",
+    }
+    assert post("/submit", json=body).json()["accepted"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "word"),
+    [("/submit", {"dataset": "x", "id": 1, "completion": "", "config": {}}, "no eval class found"),
+     ("/submit", {"id": 1, "completion": "", "config": {"dataset_type": "Nothing"}}, "no eval class found"),
+     ("/submit", {"dataset": "sums", "id": 9, "completion": "", "config": {}}, "no problem 9"),
+     ("/submit", {"dataset": "sums", "id": 1, "completion": "", "config": {}}, "config.language"),
+     ("/submit", {"id": 1, "completion": "", "config": {"provided_data": []}}, "list"),
+     ("/get_prompts", {"dataset": "x", "config": {"provided_data": {}}}, "list")],
+)  # fmt: skip
+def test_what_there_is_not_is_a_400_with_its_reason(house, path: str, body: dict, word: str) -> None:
+    reply = house.client.post(path, json=body)
+    assert reply.status_code == 400
+    assert word in reply.json()["detail"]
+
+
+AUTO = {
+    "id": 3,
+    "content": "?",
+    "labels": {"programming_language": "python"},
+    "test": {"code": "#<INSERT>\nassert add(2, 3) == 5"},
+}
+ADD = "```python\ndef add(a, b):\n    return a + b\nif __name__ == '__main__':\n    print(add(1, 1))\n```"
+
+
+def auto(house, completion: str, kind: str = "AutoEvalDataset", **extra) -> dict:
+    config = {"dataset_type": kind, "provided_data": AUTO, "extra": extra}
+    return house.client.post("/submit", json={"id": 3, "completion": completion, "config": config}).json()
+
+
+def test_a_program_s_functions_are_put_into_the_test(house) -> None:
+    reply = auto(house, ADD)
+    assert reply["accepted"] is True
+    assert "__main__" not in reply["full_code"]
+    assert auto(house, ADD.replace("+", "-"))["accepted"] is False
+    assert auto(house, ADD, "AutoEvalV5Dataset")["accepted"] is True
+
+
+def test_leaving_before_the_test_passes_only_without_the_flag(house) -> None:
+    leave = "```python\nimport sys\nsys.exit(0)\ndef add(a, b): ...\n```"
+    assert auto(house, leave)["accepted"] is True
+    assert auto(house, leave, append_flag=True)["accepted"] is False
+    assert auto(house, ADD, append_flag=True)["accepted"] is True

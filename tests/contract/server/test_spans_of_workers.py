@@ -1,0 +1,150 @@
+"""A decorated function in a real worker -> spans in a real server, with no configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fakes.server import eventually
+from strop.cli.span_sending import span_environment
+from strop.observability.ids import root_span_id_of, trace_id_of
+from strop.runtime.pool import WorkerPool
+from strop.schema.config import FunctionConfig
+from strop.schema.function import AgentOutput, RequestMetadata, RewardInput
+from strop.schema.job import Job, JobStatus
+from strop.server.server_file import written_down
+from strop.store.jobs import create_job
+
+JOB = "ft-traced"
+
+SOURCE = """
+from strop import *
+from {root} import observe_processor, observe_tool
+
+@observe_tool(name="response_scorer")
+def score(*, messages, secret):
+    return 0.5
+
+class Score(AbstractRewardProcessor):
+    @observe_processor
+    {kind} process(self, input):
+        import os
+        value = score(messages=[], secret=os.environ["SECRET"])
+        return RewardOutput(reward=Reward(reward_score=value))
+"""
+
+
+def payload(number: int = 0) -> RewardInput:
+    ids = RequestMetadata(job_id=JOB, sample_id="row", rollout_id=f"s1-0-r{number}", attempt_id="a1")
+    return RewardInput(agent_output=AgentOutput(), request_metadata=ids)
+
+
+def pool(root: Path, source: str, tracing, env=None) -> WorkerPool:
+    (root / "f.py").write_text(source)
+    config = FunctionConfig.model_validate(
+        {
+            "type": "reward",
+            "name": "score",
+            "fcmodel": {"classpath": "f.py:Score"},
+            "runtime": {"env": {"SECRET": "hunter2-hunter2", **(env or {})}},
+        }
+    )
+    return WorkerPool([config], root=root, job_id=JOB, on_line=lambda *_: None, tracing=tracing)
+
+
+@pytest.fixture
+def traced_server(server, monkeypatch):
+    """The server of this home, with the job."""
+    monkeypatch.setenv("STROP_HOME", str(server.home))
+    with server.database.write() as session:
+        now = datetime.now(UTC)
+        job = Job(job_id=JOB, name="j", status=JobStatus.PENDING, model="m", config={}, created_at=now)
+        if not server.http.get(f"/fine-tunes/{JOB}").is_success:
+            create_job(session, job)
+    with written_down(server.home, server.url):
+        yield server
+
+
+async def spans_of(server, rollout_id, count):
+    def there():
+        found = server.get(f"/fine-tunes/{JOB}/spans", rollout_id=rollout_id)["spans"]
+        return found if len(found) >= count else None
+
+    return await asyncio.to_thread(eventually, there, within_s=30)
+
+
+@pytest.mark.parametrize(
+    ("number", "root", "kind"),
+    [
+        (1, "strop.observability", "def"),
+        (2, "strop.observability", "async def"),
+        (3, "dashscope.finetune.reinforcement.component.observability", "def"),
+    ],
+)
+async def test_an_observed_function_shows_up_on_the_server_by_itself(
+    traced_server, tmp_path, number, root, kind
+):
+    source = SOURCE.format(root=root, kind=kind)
+    async with pool(tmp_path, source, span_environment(JOB)) as workers:
+        reply = await workers.call("score", payload(number))
+        assert reply.ok, reply.error
+        found = await spans_of(traced_server, f"s1-0-r{number}", 2)
+    spans = {span["name"]: span for span in found}
+    reward, tool = spans["invoke_reward Score"], spans["execute_tool response_scorer"]
+    ids = (JOB, f"s1-0-r{number}", "a1")
+    assert reward["trace_id"] == tool["trace_id"] == trace_id_of(*ids)
+    assert reward["parent_span_id"] == root_span_id_of(*ids)
+    assert tool["parent_span_id"] == reward["span_id"]
+    assert (reward["sample_id"], reward["service"], reward["kind"]) == ("row", "score", "REWARD")
+    assert tool["attributes"]["bailian.agentic_rl.job_id"] == JOB
+    assert "hunter2" not in str(found)
+
+
+async def test_a_function_whose_environment_says_so_is_not_traced(traced_server, tmp_path):
+    source = SOURCE.format(root="strop.observability", kind="def")
+    async with pool(tmp_path, source, span_environment(JOB), {"ENABLE_TRAJECTORY": "false"}) as quiet:
+        assert (await quiet.call("score", payload(8))).ok
+        async with pool(tmp_path, source, span_environment(JOB)) as loud:
+            assert (await loud.call("score", payload(9))).ok
+            await spans_of(traced_server, "s1-0-r9", 2)
+    assert traced_server.get(f"/fine-tunes/{JOB}/spans", rollout_id="s1-0-r8")["spans"] == []
+
+
+async def test_a_dead_receiver_fails_no_call_and_costs_none_its_time(tmp_path, monkeypatch):
+    """The address takes connections and never answers: the worst that a receiver can do."""
+    held: list[asyncio.Task[None]] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.append(asyncio.current_task())
+        await reader.read()
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    silent = await asyncio.start_server(hold, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    tracing = {
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}/v1/traces",
+        "OTEL_BSP_SCHEDULE_DELAY": "10",
+        "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "30",
+    }
+    source = SOURCE.format(root="strop.observability", kind="def")
+    try:
+        async with pool(tmp_path, source, tracing) as workers:
+            await workers.call("score", payload())
+            began = time.perf_counter()
+            replies = [await workers.call("score", payload(n)) for n in range(50)]
+            took_s = time.perf_counter() - began
+    finally:
+        silent.close()
+        await asyncio.gather(*held, return_exceptions=True)
+    assert held
+    assert all(reply.ok for reply in replies)
+    assert took_s < 15  # one export alone would wait for 30
+
+
+def test_without_a_server_workers_send_nothing():
+    assert span_environment(JOB) == {}
