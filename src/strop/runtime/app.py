@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 from pydantic import ValidationError
@@ -42,7 +43,7 @@ class Served(Protocol):
     @property
     def speaks_ark(self) -> bool: ...
 
-    async def run(self, payload: FunctionInput) -> Outcome: ...
+    async def run(self, payload: FunctionInput, headers: Mapping[str, str]) -> Outcome: ...
 
 
 def create_app(host: Served, token: str) -> Starlette:

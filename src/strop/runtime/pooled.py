@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from strop.runtime.hosting import Failure, Outcome
 from strop.runtime.instance import Instance
@@ -33,7 +34,8 @@ class PooledHost:
         """A worker of another kind refuses what came of Ark's body."""
         return self.func_type is FunctionType.GROUP_REWARD
 
-    async def run(self, payload: FunctionInput) -> Outcome:
+    async def run(self, payload: FunctionInput, headers: Mapping[str, str]) -> Outcome:
+        """`headers` are the caller's; the instance sends its own."""
         return outcome(await self._instance.call(payload))
 
 
