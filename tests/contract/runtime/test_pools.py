@@ -123,7 +123,7 @@ async def test_calls_go_to_the_worker_with_the_fewest(
     calls = [asyncio.create_task(instance.call(asked("wait"))) for _ in range(6)]
     await until(lambda: instance.reading().busy == 6)
     (tmp_path / "go").touch()
-    pids = [reply.output.model_extra["pid"] for reply in await asyncio.gather(*calls) if reply.output]  # pyright: ignore[reportOptionalSubscript]
+    pids = [reply.output.model_extra["pid"] for reply in await asyncio.gather(*calls) if reply.output]
     assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3]
 
 
@@ -143,7 +143,7 @@ async def test_a_rolling_restart_loses_no_call_and_brings_the_new_code(
         while True:
             reply = await instance.call(asked())
             assert reply.ok, reply.error
-            scores.append(reply.output.reward.reward_score)  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+            scores.append(reply.output.reward.reward_score)
 
     calling = asyncio.create_task(keep_calling())
     await instance.restart()
@@ -155,7 +155,7 @@ async def test_a_rolling_restart_loses_no_call_and_brings_the_new_code(
     old = await waiting
     assert old.ok
     await until(lambda: len(processes_of(job_id)) == 4)  # two guardians and two workers
-    assert {(await instance.call(asked())).output.reward.reward_score for _ in range(4)} == {2}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    assert {(await instance.call(asked())).output.reward.reward_score for _ in range(4)} == {2}
 
 
 async def test_code_that_does_not_start_leaves_the_old_workers_at_work(
@@ -179,7 +179,9 @@ async def test_a_worker_that_leaks_is_replaced_before_its_limit_kills_calls(
         assert reply.ok, reply.error
         told = instance.reading().memory_bytes
         # The guardian looks five times a second; nothing more is kept before it has seen this.
-        await until(lambda told=told: instance.reading().memory_bytes != told or instance.reading().starts > 1)
+        await until(
+            lambda told=told: instance.reading().memory_bytes != told or instance.reading().starts > 1
+        )
     assert (await instance.call(asked())).ok
     assert instance.reading().losses == 0
 
