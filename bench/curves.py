@@ -38,7 +38,7 @@ METHODS: dict[str, dict[str, object]] = {
     "pg_opd": {"algorithm": "grpo", "training.type": "pg_opd"},
 }
 """What each sets beside the example's own settings and its name as `algorithm`."""
-SAMPLED = "critic/rewards/mean"
+SAMPLED = "critic/score/mean"
 WATCHED = (
     SAMPLED,
     "actor/entropy",
@@ -129,7 +129,7 @@ def curve_table(curves: Sequence[Curve]) -> str:
     """A row a method: greedy validation by step, and the sampled reward of the first and the last step.
 
     >>> row = Curve(method="gspo", settings={}, validation=[(0, 0.03), (3, 0.5)], seconds=1.0,
-    ...     watched={"critic/rewards/mean": [(1, 0.06), (2, 0.2), (3, 0.4)]})
+    ...     watched={SAMPLED: [(1, 0.06), (2, 0.2), (3, 0.4)]})
     >>> print(curve_table([row]))
     | method | before | 3 | sampled, first | last |
     |---|--:|--:|--:|--:|

@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fakes.command import Strop
 from fakes.model import save_tiny_model
 from strop.cli.resume import find_resumed
-from strop.cli.run import summary
-from strop.cli.training_here import train_here
+from strop.cli.training_here import summary, train_here
 from strop.gateway.answers import TextTokens
 from strop.pipeline.config import load_job
 from strop.pipeline.examples import load_examples

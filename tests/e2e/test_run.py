@@ -91,6 +91,15 @@ def test_a_reward_that_fails_for_every_rollout_stops_the_job_and_names_the_funct
     (job_folder / "train.jsonl").write_text(rows)
     done = strop("run", job_folder / "job.yaml", "--set", "max_failure_rate=0.6")
     assert done.returncode == 1
+    (job,) = json.loads(strop("jobs", "list", "--json").stdout)
+    assert job["status"] == "FAILED"
+    assert f"error: {job['job_id']}: " in done.stderr
+    logs = strop("jobs", "logs", job["job_id"])
+    assert "no score for odd rows" in logs.stdout
+    rollouts = json.loads(
+        strop("jobs", "trajectories", job["job_id"], "--json", "--limit", 3, "--status", "failed").stdout
+    )
+    assert [one["status"] for one in rollouts] == ["failed"] * 3
     assert "many_a" in done.stderr
     assert "no score for odd rows" in done.stderr
     assert "Traceback" not in done.stderr

@@ -130,3 +130,40 @@ def test_a_killed_trainer_goes_on_from_its_checkpoint_and_a_paused_one_where_it_
         assert resumed[1] == rested_at
         curve = server.get(f"/fine-tunes/{job_id}/metrics")["metrics"]["critic/rewards/mean"]
         assert [one["step"] for one in curve] == list(range(1, 13))
+
+
+def test_a_model_is_measured_on_two_files_and_every_rollout_is_kept(model):
+    with serving(home(), trainer=tuple(TRAINER_COMMAND)) as server:
+        with server.database.write() as session:
+            register_model(session, "tiny", str(model))
+        key = server.upload_bundle(zipped({"code/functions.py": FUNCTIONS, "requirements.txt": ""}))
+        made = {
+            kind: server.post(
+                f"/fine-tunes/create/{kind}", {"name": "code/functions.py", "unique_key": key, "func": func}
+            )
+            for kind, func in (("rollout", "Agent"), ("reward", "ManyA"))
+        }
+        names = ("first", "second")
+        rows = [server.upload_rows(json_lines(ROWS[:4]), name=f"{name}.jsonl") for name in names]
+        asked = {
+            "model": "tiny",
+            "datasets": [{"file_id": one} for one in rows],
+            "rollout": {**made["rollout"], "name": "agent", "timeout": 60},
+            "rewards": [{**made["reward"], "name": "many_a", "weight": 1.0}],
+            "n_rollouts": 3,
+            "temperature": 1.0,
+            "hyper_parameters": {"max_tokens": 8, "max_length": 128, "max_prompt_length": 48},
+        }
+        ident = server.post("/evaluations", asked)["evaluation_id"]
+        job = server.becomes(ident, "SUCCEEDED", "FAILED", within_s=240)
+        assert job["status"] == "SUCCEEDED", job
+        seen = server.get(f"/evaluations/{ident}")
+        assert [one["dataset"] for one in seen["results"]] == ["1-first", "2-second"]
+        for result in seen["results"]:
+            page = server.get(f"/fine-tunes/{ident}/trajectories", split=result["dataset"], limit=100)
+            rewards = [one["reward"] for one in page["trajectories"]]
+            assert len(rewards) == 4 * 3
+            assert result["mean"] == pytest.approx(sum(rewards) / len(rewards))
+            assert (result["num_samples"], result["num_failed"], result["n_rollouts"]) == (4, 0, 3)
+        assert seen["mean"] == pytest.approx(sum(one["mean"] for one in seen["results"]) / 2)
+        assert server.get(f"/fine-tunes/{ident}/checkpoints")["total"] == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fakes.command import Strop
-from fakes.running import Running, processes_with, workers_of
+from fakes.running import Running, processes_with, trainer_of, workers_of
 from strop.schema.job import JobStatus
 from strop.store.database import open_database
 from strop.store.events import list_events
@@ -59,13 +59,14 @@ def test_a_full_disk_is_told_and_outlived_between_and_at_the_end(job_folder: Pat
     home, out = tmp_path / "home", tmp_path / "out"
     saving = ("--set", "save_strategy=steps", "--set", "save_steps=1", "--out", out)
     with Running("run", job_folder / "job.yaml", *QUICK, *saving, home=home) as run:
-        unlimited = resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE)
         run.says("checkpoint of step 1")
+        trainer = trainer_of(home)
+        unlimited = resource.prlimit(trainer, resource.RLIMIT_FSIZE)
         # No file may grow beyond 64 kB from now on: as on a full disk, for checkpoints and database alike.
-        resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (65_536, unlimited[1]))
+        resource.prlimit(trainer, resource.RLIMIT_FSIZE, (65_536, unlimited[1]))
         run.says("note  the checkpoint of step 4 could not be written")
         assert "held in memory" in run.text
-        resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        resource.prlimit(trainer, resource.RLIMIT_FSIZE, unlimited)
         assert run.end() == 0, run.text
     assert "checkpoint of step 4" in run.text
     assert "step-000004" in {one.name for one in (out / "checkpoints").iterdir()}
@@ -85,13 +86,14 @@ def test_a_second_run_with_the_same_folder_is_refused_and_one_beside_it_is_told(
     long = (*QUICK[2:], "--set", "n_epochs=200", "--out", out)
     with Running("run", job_folder / "job.yaml", *long, home=home) as first:
         first.says("before training")
+        trainer = trainer_of(home)
         same = strop("run", job_folder / "job.yaml", "--out", out)
         assert same.returncode == 2
         assert f"--out: '{out}' is in use by ft-" in same.stderr
-        assert f"(process {first.process.pid} on " in same.stderr
+        assert f"(process {trainer} on " in same.stderr
         beside = strop("run", job_folder / "job.yaml", "--steps", 1, "--json")
         assert beside.returncode == 0, beside.stderr
-        assert f"trains here too (process {first.process.pid})" in beside.stderr
+        assert f"trains here too (process {trainer})" in beside.stderr
         first.process.send_signal(signal.SIGINT)
         assert first.end() == 130, first.text
     database = open_database(f"sqlite:///{home}/strop.db")

@@ -10,9 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from strop.store.database import open_database
+from strop.store.jobs import list_jobs
 
 
 class Running:
@@ -80,6 +84,22 @@ class Running:
         with self._news:
             self._ended = True
             self._news.notify_all()
+
+
+def trainer_of(home: Path, *, within_s: float = 60) -> int:
+    """The process that trains the newest job of that home."""
+    database = open_database(f"sqlite:///{home}/strop.db")
+    give_up = time.monotonic() + within_s
+    try:
+        while True:
+            with database.read() as session:
+                newest = next(iter(list_jobs(session, limit=1).items), None)
+            if newest is not None and newest.pid is not None:
+                return newest.pid
+            assert time.monotonic() < give_up, "no job has a trainer"
+            time.sleep(0.02)
+    finally:
+        database.close()
 
 
 def processes_with(mark: str) -> dict[int, str]:

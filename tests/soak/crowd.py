@@ -185,7 +185,7 @@ class Client:
 async def crowd(clients: int, seconds: float, *, seed: int = 0) -> Seen:
     """Raises AssertionError where a write was lost."""
     seen = Seen(clients=clients)
-    async with _server() as (url, key):
+    async with served() as (url, key):
         headers = {"authorization": f"Bearer {key}"}
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=120)
@@ -201,7 +201,7 @@ async def crowd(clients: int, seconds: float, *, seed: int = 0) -> Seen:
 
 
 @asynccontextmanager
-async def _server() -> AsyncIterator[tuple[str, str]]:
+async def served() -> AsyncIterator[tuple[str, str]]:
     root = Path(tempfile.mkdtemp(prefix="strop-soak-"))
     command = [sys.executable, "-m", "fakes.serve", str(root / "home")]
     paths = os.pathsep.join((str(TESTS), os.environ.get("PYTHONPATH", "")))
@@ -210,7 +210,7 @@ async def _server() -> AsyncIterator[tuple[str, str]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "PIP_NO_INDEX": "1"},
     ) as process:
         try:
             assert process.stdout is not None

@@ -16,6 +16,7 @@ from strop.cli.chat import chat
 from strop.cli.data import app as data
 from strop.cli.demo import demo
 from strop.cli.deployments import app as deployments
+from strop.cli.evaluations import app as evaluations
 from strop.cli.files import app as files
 from strop.cli.functions_show import app as functions
 from strop.cli.init import init
@@ -51,6 +52,7 @@ app.command("serve")(serve)
 app.command("up")(up)
 app.command("train", hidden=True)(train)
 app.add_typer(jobs, name="jobs")
+app.add_typer(evaluations, name="evaluations")
 app.add_typer(files, name="files")
 app.add_typer(functions, name="functions")
 app.add_typer(models, name="models")

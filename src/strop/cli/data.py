@@ -13,9 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.remote import AsJson, print_json
+from strop.cli.remote import AsJson, print_json, print_table
 from strop.cli.text import t
 from strop.errors import DataError, Problem
+from strop.schema.config import TrainingType
 
 if TYPE_CHECKING:
     from strop.pipeline.dataset import Dataset
@@ -65,10 +66,40 @@ def check(
         int | None,
         typer.Option(min=1, help=t("Fewer rows than this are an error.", "行数少于此值视为错误。")),
     ] = None,
+    form: Annotated[
+        TrainingType,
+        typer.Option(
+            "--type",
+            help=t(
+                "What the rows are for; sft, dpo and cpt learn from them as they are.",
+                "数据用途；sft、dpo、cpt 直接从数据学习。",
+            ),
+        ),
+    ] = TrainingType.REINFORCEMENT,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=t(
+                "Longer rows are bad; with sft and dpo, needs --model.",
+                "更长的行视为错误；用于 sft 与 dpo，需要 --model。",
+            ),
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    if max_prompt_length is not None and model is None:
-        raise typer.BadParameter(t("needs --model", "需要 --model"), param_hint="--max-prompt-length")
+    for name, given in (("--max-prompt-length", max_prompt_length), ("--max-length", max_length)):
+        if given is not None and model is None:
+            raise typer.BadParameter(t("needs --model", "需要 --model"), param_hint=name)
+    wrong = ("--max-prompt-length", max_prompt_length) if form.offline else ("--max-length", max_length)
+    if wrong[1] is not None:
+        text = t(f"means nothing for --type {form.value}", f"对 --type {form.value} 没有意义")
+        raise typer.BadParameter(text, param_hint=wrong[0])
+    if form.offline:
+        _check_offline(
+            [file, *([validation] if validation else [])], form, model, max_length, batch_size, as_json
+        )
+        return
     count = _counter(model) if model is not None else None
     checked, problems = _checked([file, *([validation] if validation else [])], count, max_prompt_length)
     if batch_size is not None and file in checked and len(checked[file][0]) < batch_size:
@@ -82,6 +113,44 @@ def check(
         print_json(_as_json(checked, problems, notes))
     else:
         _tell(checked, problems, notes)
+    if problems:
+        raise typer.Exit(2)
+
+
+def _check_offline(
+    paths: Sequence[Path],
+    form: TrainingType,
+    model: str | None,
+    max_length: int | None,
+    batch_size: int | None,
+    as_json: bool,
+) -> None:
+    from strop.cli.data_offline import check_offline
+
+    files, problems, notes = check_offline(paths, form, model=model, max_length=max_length)
+    for one in files[:1]:
+        if batch_size is not None and one.file == str(paths[0]) and one.rows < batch_size:
+            message = t(
+                f"{one.rows} rows are fewer than batch_size {batch_size}",
+                f"{one.rows} 行少于 batch_size {batch_size}",
+            )
+            problems.append(Problem(place=one.file, message=message))
+    if as_json:
+        told = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
+        print_json({"files": [one.as_json() for one in files], "problems": told, "notes": notes})
+    else:
+        taught = t("taught tokens", "所教词元")
+        names = (t("file", "文件"), t("rows", "行数"), t("pairs", "偏好对"), taught, *_QUANTILES)
+        table = Table(*names, box=None, pad_edge=False, header_style="bold")
+        for one in files:
+            lengths = quantiles(one.lengths)
+            shown = "-" if one.taught is None else str(one.taught)
+            table.add_row(
+                one.file, str(one.rows), str(one.pairs), shown, *(str(lengths[name]) for name in _QUANTILES)
+            )
+        if files:
+            print_table(table)
+        _tell({}, problems, notes)
     if problems:
         raise typer.Exit(2)
 
@@ -191,7 +260,7 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
                 str(told["with_tools"]),
                 *lengths,
             )
-        console.print(table)
+        print_table(table)
     for note in notes:
         console.print(
             f"{t('note', '提示')}  {note}", style="yellow", highlight=False, markup=False, soft_wrap=True

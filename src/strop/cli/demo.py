@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
 from strop.errors import StropError
+from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.session import Session
-    from strop.pipeline.course import RunResult
-    from strop.schema.trajectory import Trajectory
+    from strop.client import Client
+    from strop.schema.config import JobConfig
+    from strop.schema.shown import JobInfo, TrajectoryInfo
 
 NUM_QUESTIONS = 3
 SUMMARY = "summary.json"
@@ -39,13 +38,15 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """"""
-    from strop.cli.run import EXIT_CANCELED, read_job, summary
-    from strop.cli.training_here import train_here
+    from strop.cli.own_run import checked_folder, train_with_own_server
+    from strop.cli.run import EXIT_CANCELED, given, load
+    from strop.schema.submission import LocalRun
 
-    use_huge_pages()
     started = time.monotonic()
     console = Console()
-    config = read_job(example() / "job.yaml", [], steps=steps, seed=seed)
+    overridden, given_by = given([], steps=steps, seed=seed)
+    job = example() / "job.yaml"
+    config = load(job, overridden, given_by)
     console.print(
         t(
             f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
@@ -54,31 +55,25 @@ def demo(
     )
     answers: list[dict[str, object]] = []
 
-    async def ask(session: Session, _result: RunResult) -> None:
+    def look(client: Client, ended: JobInfo) -> None:
         console.print(t("\nThree held-out questions:", "\n三个未参与训练的问题："), style="bold")
-        for question, trajectory in await ask_held_out(session):
-            show(console, question, trajectory)
+        for question, one in answered(client, ended.job_id, config):
+            show(console, question, one)
+            said = str(one.messages[-1].get("content", "")) if one.messages else ""
             answers.append(
-                {
-                    "question": question,
-                    "answer": str(trajectory.messages[-1].get("content", "")) if trajectory.messages else "",
-                    "right": trajectory.reward is not None and trajectory.reward > 0.5,
-                }
+                {"question": question, "answer": said, "right": one.reward is not None and one.reward > 0.5}
             )
 
     # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
-    anew = (out / SUMMARY).is_file()
-    result, session = train_here(config, console, out=out, anew=anew, then=ask)
-    told = {
-        **summary(session.config, session.job_id, result, published_as=session.published_as),
-        "wall_s": round(time.monotonic() - started, 1),
-        "questions": answers,
-    }
+    folder = checked_folder(out, None, anew=(out / SUMMARY).is_file())
+    asked = LocalRun(job_file=job, overrides=overridden, given_by=given_by, out=folder)
+    result = train_with_own_server(asked, console, then=look)
+    told = {**result, "wall_s": round(time.monotonic() - started, 1), "questions": answers}
     path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    say_what_next(console, path, result)
-    if result.status.value == "CANCELED":
+    say_what_next(console, path, result["checkpoint"])
+    if result["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
 
 
@@ -104,40 +99,37 @@ def example() -> Path:
     )
 
 
-async def ask_held_out(session: Session) -> list[tuple[str, Trajectory]]:
-    """Let the agent answer the first validation samples with the weights as they are now, greedily."""
-    from strop.pipeline.reward import reward, reward_plan
-    from strop.pipeline.rollout import rollout, rollout_plan
+def answered(client: Client, job_id: str, config: JobConfig) -> list[tuple[str, TrajectoryInfo]]:
+    """The first held-out questions with what the trained model said in the last validation, greedily."""
+    from strop.pipeline.dataset import load_dataset
 
-    if session.validation is None:
-        return []
-    plan = rollout_plan(session.config, session.job_id)
-    plan = replace(
-        plan, prefix="demo", n_rollouts=1, training=False, sampling=replace(plan.sampling, temperature=0.0)
-    )
-    machines = session.machines
-    samples = session.validation.samples[:NUM_QUESTIONS]
-    groups = await rollout(samples, plan, machines.capture, machines.functions, lambda done, total: None)
-    groups = await reward(groups, reward_plan(session.config, session.job_id), machines.functions)
-    return [(str(group.sample.messages[-1]["content"]), group.trajectories[0]) for group in groups]
+    (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "validation")
+    held_out = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+    found = client.jobs.trajectories(job_id, split="validation", limit=None)
+    last = max(one.step for one in found)
+    said = {one.sample_id: one for one in found if one.step == last}
+    return [
+        (str(sample.messages[-1]["content"]), said[sample.sample_id])
+        for sample in held_out.samples[:NUM_QUESTIONS]
+    ]
 
 
-def show(console: Console, question: str, trajectory: Trajectory) -> None:
+def show(console: Console, question: str, one: TrajectoryInfo) -> None:
     """The question and every message that came after it."""
-    console.print(f"\n  {t('question', '问题'):<10}  {question}", markup=False, highlight=False)
-    spoken = trajectory.messages
-    start = next(
+    spoken = one.messages
+    asked = next(
         (i for i, message in enumerate(spoken) if message.get("content") == question), len(spoken) - 1
     )
-    for message in spoken[start + 1 :]:
+    console.print(f"\n  {t('question', '问题'):<10}  {question}", markup=False, highlight=False)
+    for message in spoken[asked + 1 :]:
         who = t("model", "模型") if message.get("role") == "assistant" else t("calculator", "计算器")
         console.print(f"  {who:<10}  {message.get('content')}", markup=False, highlight=False)
-    if trajectory.error:
-        console.print(f"  {trajectory.error}", style="red", markup=False)
+    if one.error:
+        console.print(f"  {one.error}", style="red", markup=False)
 
 
-def say_what_next(console: Console, path: Path, result: RunResult) -> None:
-    chat = f"  .venv/bin/strop chat {result.checkpoint}\n" if result.checkpoint else ""
+def say_what_next(console: Console, path: Path, checkpoint: str | None) -> None:
+    chat = f"  .venv/bin/strop chat {checkpoint}\n" if checkpoint else ""
     console.print(
         t(
             f"\nSummary: {path}\nWhat next:\n{chat}"

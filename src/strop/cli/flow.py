@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from strop.cli.text import t
 from strop.errors import ConfigError, DataError, Problem
-from strop.pipeline.config import check_job
+from strop.pipeline.config import check_job, load_job
 from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.job_file import JobFile, read_scalar
 from strop.pipeline.offline_rows import read_offline_row
 from strop.pipeline.resolved import describe
+from strop.policy.model_names import complaint
 from strop.schema.config import JobConfig, TrainingType
+from strop.schema.submission import LocalRun
 
 _MAX_ROWS_TOLD = 20
 """Beside other problems."""
@@ -38,6 +41,18 @@ class PipelineFlow:
             raise ConfigError(error.subject, [*error.problems, *rows[:_MAX_ROWS_TOLD]]) from None
         if rows:
             raise DataError("rows", rows)
+        return config
+
+    def load(self, asked: LocalRun) -> JobConfig:
+        """As `check`, of a file; its lines and its rows are named as its user knows them."""
+        config = load_job(asked.job_file, asked.overrides, given_by=asked.given_by, check_model=complaint)
+        problems = [
+            problem
+            for dataset in config.datasets
+            for problem in _row_problems(Path(dataset.file_name), config.training_type)
+        ]
+        if problems:
+            raise DataError(t("datasets", "数据集"), problems)
         return config
 
     def describe(self, config: JobConfig) -> dict[str, Any]:

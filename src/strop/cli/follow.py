@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.console import Console
 from strop.cli.text import t
 from strop.pipeline.validation import MEAN_AT_1
 from strop.schema.job import JobStatus
-from strop.schema.shown import EventInfo, JobInfo, StepMetrics
+from strop.schema.shown import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
@@ -22,19 +23,29 @@ PLANNED_EVENT = "planned"
 EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
 """By how a job ended; as `strop run` ends."""
 
-_QUIET = frozenset({PLANNED_EVENT, "inputs", "cancel_asked"})
+PREPARING_EVENT = "preparing"
+"""Something that takes a while before the job's first step."""
+
+REFUSED_EVENT = "refused"
+"""The job could not begin: its file or its rows are wrong."""
+
+RESULT_EVENT = "result"
+"""The last event of a run: its data is what `strop run --json` prints."""
+
+_QUIET = frozenset({PLANNED_EVENT, RESULT_EVENT, REFUSED_EVENT, "inputs", "cancel_asked"})
 
 
 class Following:
     """Tells each thing once: metrics of a step come again, grown."""
 
-    def __init__(self, live: LiveProgress, console: Console) -> None:
+    def __init__(self, live: LiveProgress, console: Console, *, own: bool = False) -> None:
         self._live = live
         self._console = console
+        self._own = own
         self._told: dict[int, set[str]] = {}
         self.job: JobInfo | None = None
 
-    def take(self, item: JobInfo | EventInfo | StepMetrics) -> None:
+    def take(self, item: StreamItem) -> None:
         match item:
             case StepMetrics():
                 told = self._told.setdefault(item.step, set())
@@ -49,16 +60,32 @@ class Following:
                 total = item.data.get("total_steps")
                 if item.kind == PLANNED_EVENT and isinstance(total, int):
                     self._live.plan(total)
-                if item.kind not in _QUIET:
+                if item.kind == PREPARING_EVENT:
+                    self._live.say(item.message)
+                elif item.kind not in _QUIET:
                     self._live.event(item.kind, item.message)
+            case Saved() if self._own:
+                self._live.checkpoint(
+                    item.step,
+                    Path(item.folder),
+                    policy_version=item.policy_version,
+                    validation=item.validation,
+                    published=item.published,
+                    best=item.best,
+                )
+            case PhaseProgress():
+                self._live.progress(item.step, item.phase, item.done, item.total)
+            case Saved():
+                pass
             case JobInfo():
-                if self.job is None or self.job.status is not item.status:
+                if not self._own and (self.job is None or self.job.status is not item.status):
                     self._console.print(f"{item.job_id}   {item.status.value}", style="dim", highlight=False)
                 self.job = item
 
 
-def follow(client: Client, job_id: str, console: Console) -> JobInfo:
-    """Show a job until it has ended. Returns it as it is then.
+def follow(client: Client, job_id: str, console: Console, *, own: bool = False) -> JobInfo:
+    """Show a job until it has ended. Returns it as it is then. One that is this command's `own` is shown with its
+    checkpoints, which lie on this machine, and without its statuses.
 
     Raises:
         StropError: there is no such job, or the server is gone for good.
@@ -67,8 +94,8 @@ def follow(client: Client, job_id: str, console: Console) -> JobInfo:
     from strop.cli.progress import LiveProgress
 
     live = LiveProgress(console)
-    following = Following(live, console)
-    with live, closing(client.jobs.stream(job_id)) as items:
+    following = Following(live, console, own=own)
+    with live, closing(client.jobs.stream(job_id, progress=True)) as items:
         for item in items:
             following.take(item)
     return client.jobs.get(job_id)

@@ -9,47 +9,32 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
-from strop.cli.run_folder import Earlier, claimed
 from strop.cli.text import t
 from strop.pipeline.ports import Recorder
 from strop.policy import models
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
-from strop.store.home import home
-from strop.store.jobs import claim_job, create_job, fail_lost_jobs, live_jobs
+from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs
 from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 
 
-def claim_folder(
-    stack: ExitStack,
-    job_id: str,
-    *,
-    out: Path | None,
-    resumed: Resumed | None,
-    anew: bool,
-    submitted: bool = False,
-) -> Path:
-    """The job's folder, this process's alone until `stack` closes: `out`, else that of the run `resumed`, else
-    one below `STROP_HOME/jobs`. With `anew` checkpoints that lie there are removed. A `submitted` job's folder
-    is its own, and its checkpoints stay.
+class Submitted(Protocol):
+    """A job that a server has put into the store, and what becomes of the statuses that the run tells. `local`:
+    the server is a `strop run`'s own."""
 
-    Raises:
-        ConfigError: it cannot be written, or is another run's.
-    """
-    own = resumed.folder if resumed is not None else None
-    folder = (out or own or home() / "jobs" / job_id).absolute()
-    if submitted or (resumed is not None and resumed.lies_in(folder)):
-        earlier = Earlier.KEEP
-    else:
-        earlier = Earlier.REMOVE if anew else Earlier.REFUSE
-    stack.enter_context(claimed(folder, job_id=job_id, earlier=earlier))
-    return folder
+    @property
+    def job_id(self) -> str: ...
+
+    @property
+    def local(self) -> bool: ...
+
+    def around(self, recorder: StoreRecorder) -> Recorder: ...
 
 
 def open_record(
@@ -60,23 +45,33 @@ def open_record(
     resumed: Resumed | None,
     say: models.OnProgress,
     inputs: Mapping[str, Any],
-    submitted: bool = False,
+    submitted: Submitted | None = None,
 ) -> StoreRecorder:
     """Write the job into the store as this process's, and record and log for it until `stack` closes.
 
-    `inputs` are the hashes of its data and code. A `submitted` job is in the store and claimed already.
+    `inputs` are the hashes of its data and code. A `submitted` job is in the store already.
 
     Side effects:
         Jobs whose process is gone become FAILED; of a server's jobs the server takes care.
     """
     database = open_database()
     stack.callback(database.close)
-    lost, others = ([], []) if submitted else _begin(database, job, folder=folder, resumed=resumed)
+    with database.write() as session:
+        if submitted is None:
+            create_job(session, job)
+        else:
+            describe_job(session, job.job_id, job.config)
+    lost, others = (
+        _begin(database, job, folder=folder, resumed=resumed)
+        if submitted is None or submitted.local
+        else ([], [])
+    )
     recorder = stack.enter_context(StoreRecorder(database, job.job_id))
     stack.enter_context(logging_to(recorder.log))
     for text in [*map(_lost_note, lost), *map(_other_note, others)]:
         recorder.event("note", text)
-        say(text)
+        if submitted is None:
+            say(text)
     recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
     return recorder
 
@@ -97,14 +92,13 @@ def telling_failed_start(recorder: Recorder) -> Iterator[None]:
 def _begin(
     database: Database, job: Job, *, folder: Path, resumed: Resumed | None
 ) -> tuple[Sequence[Job], Sequence[Job]]:
-    """Write and claim the job. Returns the jobs that were lost, and those that train on this machine too."""
+    """Claim the job. Returns the jobs that were lost, and those that train on this machine too."""
     before = resumed.job_id if resumed is not None else None
     # The folder could be claimed, so the process that had it is gone, on whatever machine it was.
     surely = before if resumed is not None and resumed.lies_in(folder) else None
     with database.write() as session:
         lost = fail_lost_jobs(session, surely=surely)
-        others = live_jobs(session)
-        create_job(session, job)
+        others = [other for other in live_jobs(session) if other.job_id != job.job_id]
         claim_job(session, job.job_id, this_process(), resumes=before)
     return lost, others
 

@@ -18,9 +18,11 @@ from strop.cli.remote import (
     ServerOption,
     SizeOption,
     cell,
+    looking,
     open_client,
     plain,
     print_json,
+    print_table,
     show_list,
     show_one,
 )
@@ -59,11 +61,12 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     from strop.cli.follow import EXIT_STATUS
+    from strop.cli.run import overrides
     from strop.cli.submitting import submit_file
 
     console = Console(stderr=True)
     with open_client(server) as client:
-        made = submit_file(client, job, settings or [], console)
+        made = submit_file(client, job, overrides(settings or [], {})[0], console)
         if wait:
             made = _followed(client, made.job_id, console)
     if as_json:
@@ -82,7 +85,7 @@ def list_(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         listed = client.jobs.list(page_no=page, page_size=size, status=status)
     columns = [
         (t("job", "任务"), lambda job: job.job_id),
@@ -100,7 +103,7 @@ def list_(
     help=t("Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"),
 )
 def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.get(job)
     show_one(found, as_json=as_json)
     if found.status is JobStatus.FAILED:
@@ -117,7 +120,7 @@ def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) 
 def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     from strop.cli.follow import EXIT_STATUS
 
-    with open_client(server) as client:
+    with looking(server) as client:
         ended = _followed(client, job, Console(stderr=as_json))
     if as_json:
         print_json(plain(ended))
@@ -148,7 +151,7 @@ def logs(
     ] = False,
     server: ServerOption = None,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found, total = client.jobs.tail(job, lines=lines)
         _write(found)
         while follow:
@@ -177,7 +180,7 @@ def metrics(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         curves = client.jobs.metrics(job, names or None)
     unknown = sorted(set(names or []) - set(curves))
     if as_json:
@@ -188,12 +191,12 @@ def metrics(
         table = Table(t("step", "步"), *curves, box=None, pad_edge=False)
         for step in steps:
             table.add_row(str(step), *(cell(curve.get(step)) for curve in values.values()))
-        Console().print(table)
+        print_table(table)
     else:
         table = Table(t("metric", "指标"), t("step", "步"), t("value", "值"), box=None, pad_edge=False)
         for name, points in sorted(curves.items()):
             table.add_row(name, str(points[-1].step), cell(points[-1].value))
-        Console().print(table)
+        print_table(table)
     if unknown:
         what = t("nothing was recorded as", "没有记录")
         print(f"{what} {', '.join(unknown)}", file=sys.stderr)
@@ -216,7 +219,7 @@ def trajectories(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         if rollout is not None:
             one = client.jobs.trajectory(job, rollout, step=step)
             if as_json:
@@ -257,7 +260,7 @@ def _show_trajectory(one: TrajectoryInfo) -> None:
 
 @app.command("checkpoints", help=t("List the checkpoints of a job.", "列出任务的检查点。"))
 def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.checkpoints(job)
     columns = [
         (t("checkpoint", "检查点"), lambda one: one.checkpoint_id),
@@ -271,7 +274,7 @@ def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson =
 
 @app.command("events", help=t("Print what a person should know of a job.", "打印任务的事件。"))
 def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         found = client.jobs.events(job)
     columns = [
         (t("time", "时间"), lambda one: one.time),
@@ -286,7 +289,7 @@ def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
     help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"),
 )
 def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         _changed(client.jobs.cancel(job), as_json)
 
 
@@ -317,7 +320,7 @@ def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
     ),
 )
 def delete(job: JobArgument, server: ServerOption = None) -> None:
-    with open_client(server) as client:
+    with looking(server) as client:
         client.jobs.delete(job)
     print(t(f"deleted {job}", f"已删除 {job}"))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, show_list
+from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, print_table, show_list
 from strop.cli.text import t
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
     if server is not None:
         _list_there(server, as_json=as_json)
         return
-    from rich.console import Console
     from rich.table import Table
 
     from strop.store.models import bundled_model, list_models
@@ -82,7 +81,7 @@ def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
         lineage = model.lineage
         job, step = (lineage.job_id, str(lineage.step)) if lineage is not None else ("", "")
         table.add_row(model.name, model.kind.value, model.source, job, step)
-    Console().print(table)
+    print_table(table)
 
 
 @app.command(

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import claim_folder, open_record, telling_failed_start
+from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.resume import Resumed
-from strop.cli.session import Submitted, load_both, new_job, new_job_id, with_dtypes
+from strop.cli.run_folder import claim_folder
+from strop.cli.session import load_both, new_job, new_job_id, with_dtypes
 from strop.cli.text import t
 from strop.errors import ModelError
 from strop.gateway.answers import TextTokens
@@ -67,7 +68,7 @@ async def open_offline_session(
 ) -> AsyncIterator[OfflineSession]:
     """Check folder and data, load the model, open the store, and close all of it when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A
+    `out`, `resumed` and `anew` as for `run_folder.claim_folder`. `say` hears what takes long. A
     `submitted` job is in the store already and has its own way with statuses.
 
     Raises:
@@ -95,7 +96,7 @@ async def open_offline_session(
             resumed=resumed,
             say=say,
             inputs=hash_inputs(config),
-            submitted=submitted is not None,
+            submitted=submitted,
         )
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
@@ -145,4 +146,4 @@ def load_rows(config: JobConfig, tokens: TextTokens) -> tuple[Dataset[Example], 
             path, config.training_type, max_length=config.hyper_parameters.max_length, tokens=tokens
         )
 
-    return load_both(config, load)
+    return load_both(config, load, id_of=lambda example: example.example_id)

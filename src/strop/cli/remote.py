@@ -5,7 +5,10 @@ scripts.
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,6 +21,9 @@ from strop.cli.text import t
 
 if TYPE_CHECKING:
     from strop.client import Client
+
+_WHOLE = 100_000
+"""Columns: no table is as wide."""
 
 T = TypeVar("T", bound=BaseModel)
 Column = tuple[str, Callable[[Any], object]]
@@ -53,6 +59,23 @@ def open_client(server: str | None) -> Client:
     return Client(server)
 
 
+def looking(server: str | None) -> AbstractContextManager[Client]:
+    """A client for what the store knows: of the server that is named or runs here, else of one for the moment.
+
+    Raises:
+        StropError: a server is named, and no key for it is known.
+    """
+    from strop.cli.private_server import client_of
+
+    return client_of(server)
+
+
+def print_table(table: Table) -> None:
+    """As wide as the terminal; in a pipe as wide as it is, for nothing may be cut there."""
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    Console(width=None if wide else _WHOLE).print(table)
+
+
 def show_list(
     items: Iterable[T], columns: Sequence[Column], *, as_json: bool, total: int | None = None
 ) -> None:
@@ -64,10 +87,9 @@ def show_list(
     table = Table(*(name for name, _ in columns), box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*(cell(read(row)) for _, read in columns))
-    console = Console()
-    console.print(table)
+    print_table(table)
     if total is not None and total > len(rows):
-        console.print(t(f"{len(rows)} of {total}", f"{total} 条中的 {len(rows)} 条"), style="dim")
+        Console().print(t(f"{len(rows)} of {total}", f"{total} 条中的 {len(rows)} 条"), style="dim")
 
 
 def show_one(item: BaseModel, *, as_json: bool) -> None:
@@ -81,7 +103,7 @@ def show_one(item: BaseModel, *, as_json: bool) -> None:
         if value not in ("", [], {}):
             text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else cell(value)
             table.add_row(name, text)
-    Console().print(table)
+    print_table(table)
 
 
 def plain(item: BaseModel) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
         CheckpointError: the checkpoint is of another job: other rows or hyper-parameters.
         DataError: training rows that cannot be read.
     """
-    from strop.cli.session import with_dtypes
+    from strop.cli.session import load_both, with_dtypes
     from strop.pipeline.course import RunResult
     from strop.pipeline.dataset import load_dataset
     from strop.pipeline.job_notes import total_steps
@@ -119,9 +119,12 @@ def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
     if config.training_type.offline:
         return None
     hyper = with_dtypes(config).hyper_parameters
-    (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "training")
     # Lengths need the tokenizer and are checked when it is loaded.
-    training = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+    training, _ = load_both(
+        config,
+        lambda path: load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0),
+        id_of=lambda sample: sample.sample_id,
+    )
     position = saved_position(resumed.saved, start_position(training, hyper))
     through = position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
     if not resumed.saved["published"] or not through:

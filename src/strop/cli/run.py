@@ -1,7 +1,8 @@
-"""`strop run job.yaml`: train here and now, until the end or Ctrl-C."""
+"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through a server of its own."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -11,17 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from strop.cli.memory import use_huge_pages
+from strop.cli.own_run import EXIT_CANCELED
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.pipeline.course import RunResult
+    from strop.cli.resume import Resumed
     from strop.schema.config import JobConfig
-
-EXIT_CANCELED = 130
-"""As a shell reports a program ended by Ctrl-C."""
 
 
 def run(
@@ -83,46 +81,27 @@ def run(
     ] = None,
 ) -> None:
     """"""
-    from strop.cli.resume import find_resumed, finished_result
-    from strop.cli.training_here import train_here
+    from strop.cli.resume import find_resumed
 
+    asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
         from strop.cli.submitting import run_there
 
         refuse_local(out=out, resume=resume)
-        given = [
-            *(settings or []),
-            *(
-                f"{name}={value}"
-                for name, value in (("max_steps", steps), ("seed", seed))
-                if value is not None
-            ),
-        ]
-        raise typer.Exit(run_there(server, job, given, as_json=as_json))
-    if not dry_run:
-        use_huge_pages()
-    config = read_job(job, settings or [], steps=steps, seed=seed)
+        raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
+    config = load(job, *asked)
     if dry_run:
+        check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
     resumed = find_resumed(resume, out) if resume is not None else None
-    ended = finished_result(config, resumed) if resumed is not None else None
-    if resumed is not None and ended is not None:
-        result, job_id, published_as = ended, resumed.job_id, None
-        text = t(
-            f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
-            f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
-        )
-        console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
-    else:
-        result, session = train_here(config, console, out=out, resumed=resumed)
-        job_id, published_as = session.job_id, session.published_as
+    told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
     if as_json:
-        print(json.dumps(summary(config, job_id, result, published_as=published_as), indent=2))
+        print(json.dumps(told, indent=2))
     else:
-        report(console, job_id, result, published_as=published_as)
-    if result.status is JobStatus.CANCELED:
+        report(console, told)
+    if told["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
 
 
@@ -130,6 +109,71 @@ run.__doc__ = t(
     "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
     "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
+
+
+def _train(
+    job: Path, asked: Given, resumed: Resumed | None, out: Path | None, console: Console
+) -> dict[str, Any]:
+    from strop.cli.own_run import checked_folder, train_with_own_server
+    from strop.schema.submission import LocalRun
+
+    folder = checked_folder(out, resumed)
+    if resumed is not None:
+        where = folder or t("the new job's own folder", "新任务自己的目录")
+        text = t(
+            f"goes on from {resumed.checkpoint}; its checkpoints go to {where}",
+            f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
+        )
+        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
+    overridden, given_by = asked
+    local = LocalRun(
+        job_file=job.absolute(),
+        overrides=overridden,
+        given_by=given_by,
+        out=folder,
+        resume=resumed.checkpoint if resumed is not None else None,
+    )
+    return train_with_own_server(local, console)
+
+
+def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> dict[str, Any] | None:
+    """The summary of the run to go on with where it has nothing left to do.
+
+    Raises:
+        CheckpointError: it is another job's.
+    """
+    if resumed is None or not resumed.saved["published"]:
+        return None
+    from strop.cli.resume import finished_result
+    from strop.cli.training_here import summary
+
+    ended = finished_result(config, resumed)
+    if ended is None:
+        return None
+    text = t(
+        f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
+        f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
+    )
+    console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
+    return summary(config, resumed.job_id, ended, published_as=None)
+
+
+def check_functions(config: JobConfig) -> None:
+    """Load every function in a worker, as the run will, and end the workers again.
+
+    Raises:
+        FunctionError: every function whose class is not there or cannot be imported, with the user's part of
+            the traceback.
+    """
+    from strop.runtime.pool import WorkerPool
+
+    async def load_all() -> None:
+        workspace = Path(config.workspace_dir)
+        async with WorkerPool(config.functions, root=workspace, job_id="dry-run", on_line=lambda *_: None):
+            pass
+
+    if config.functions:
+        asyncio.run(load_all())
 
 
 def refuse_local(**given: str | Path | None) -> None:
@@ -154,9 +198,7 @@ def refuse_local(**given: str | Path | None) -> None:
         raise ConfigError("--server", problems)
 
 
-def read_job(
-    job: Path, settings: list[str], *, steps: int | None = None, seed: int | None = None
-) -> JobConfig:
+def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobConfig:
     """A job file with the options of the command line, checked; a name that stands for no model is refused.
 
     Raises:
@@ -165,13 +207,23 @@ def read_job(
     from strop.pipeline.config import load_job
     from strop.policy.model_names import complaint
 
-    given, given_by = overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
     return load_job(job, given, given_by=given_by, check_model=complaint)
 
 
-def overrides(
-    settings: list[str], options: Mapping[str, tuple[str, object]]
-) -> tuple[dict[str, object], dict[str, str]]:
+Given = tuple[dict[str, object], dict[str, str]]
+"""Overrides for `load_job`, and who gave each."""
+
+
+def given(settings: list[str], *, steps: int | None = None, seed: int | None = None) -> Given:
+    """What the command line says of a job.
+
+    Raises:
+        ConfigError: a text without `=`, or a key that is set twice.
+    """
+    return overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
+
+
+def overrides(settings: list[str], options: Mapping[str, tuple[str, object]]) -> Given:
     """`--set` texts and options with their keys -> overrides for `load_job`, and who gave each.
 
     Raises:
@@ -207,6 +259,8 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
     for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
         table.add_column(title, overflow="fold")
     for key, origin in described["origins"].items():
+        if key.startswith("training.resources.") and origin == "default":
+            continue  # a cloud's words, which choose nothing here
         value = value_at(described, key)
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
@@ -229,34 +283,12 @@ def _origin(origin: str) -> str:
     return t(origin, f"{method} 的默认值") if method != origin else origin
 
 
-def summary(
-    config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
-) -> dict[str, object]:
-    """What a script wants to know of a finished run."""
-    hyper, kind = config.hyper_parameters, config.training_type
-    measured = "loss" if kind.offline else "mean_at_1"
-    return {
-        "job_id": job_id,
-        "status": result.status.value,
-        "model": config.model.name,
-        "training_type": kind.value,
-        "algorithm": kind.value if kind.offline else hyper.algorithm,
-        "seed": hyper.seed,
-        "steps": result.steps,
-        "validation": [{"step": step, measured: value} for step, value in result.validations],
-        "tokens_sampled": result.sampled_tokens,
-        "tokens_trained": result.trained_tokens,
-        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-        "best_checkpoint": str(result.best) if result.best else None,
-        "published_as": published_as,
-    }
-
-
-def report(console: Console, job_id: str, result: RunResult, *, published_as: str | None) -> None:
+def report(console: Console, told: Mapping[str, Any]) -> None:
     """Tell a person how it ended and what to do next."""
-    console.print(f"{job_id}   {result.status.value}   " + t(f"{result.steps} steps", f"{result.steps} 步"))
-    if result.checkpoint is not None:
-        model = published_as or result.checkpoint
+    steps, name = told["steps"], told["published_as"]
+    console.print(f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步"))
+    if told["checkpoint"] is not None:
+        model = name or told["checkpoint"]
         console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)
-    if published_as is not None:
-        console.print(f"strop serve {published_as}", highlight=False, soft_wrap=True, markup=False)
+    if name is not None:
+        console.print(f"strop serve {name}", highlight=False, soft_wrap=True, markup=False)

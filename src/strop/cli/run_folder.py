@@ -12,13 +12,17 @@ import os
 import shutil
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
+from strop.store.home import home
+
+if TYPE_CHECKING:
+    from strop.cli.resume import Resumed
 
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
@@ -34,6 +38,32 @@ class Earlier(StrEnum):
     """The run goes on with them."""
     REMOVE = "remove"
     """The folder's content is the command's own, made anew each time."""
+
+
+def claim_folder(
+    stack: ExitStack,
+    job_id: str,
+    *,
+    out: Path | None,
+    resumed: Resumed | None,
+    anew: bool,
+    submitted: bool = False,
+) -> Path:
+    """The job's folder, this process's alone until `stack` closes: `out`, else that of the run `resumed`, else
+    one below `STROP_HOME/jobs`. With `anew` checkpoints that lie there are removed. A `submitted` job's folder
+    is its own, and its checkpoints stay.
+
+    Raises:
+        ConfigError: it cannot be written, or is another run's.
+    """
+    own = resumed.folder if resumed is not None else None
+    folder = (out or own or home() / "jobs" / job_id).absolute()
+    if submitted or (resumed is not None and resumed.lies_in(folder)):
+        earlier = Earlier.KEEP
+    else:
+        earlier = Earlier.REMOVE if anew else Earlier.REFUSE
+    stack.enter_context(claimed(folder, job_id=job_id, earlier=earlier))
+    return folder
 
 
 @contextmanager

@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import claim_folder, open_record, telling_failed_start
+from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.resume import Resumed
+from strop.cli.run_folder import claim_folder
 from strop.cli.span_sending import span_environment
 from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
-from strop.pipeline.dataset import Dataset, load_dataset
+from strop.pipeline.dataset import Dataset, joined, load_dataset
 from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
@@ -42,7 +43,7 @@ from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
 
-Rows = TypeVar("Rows")
+Item = TypeVar("Item")
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -69,15 +70,6 @@ class Session:
     @property
     def total_steps(self) -> int:
         return total_steps(self.config.hyper_parameters, len(self.training))
-
-
-class Submitted(Protocol):
-    """A job that a server has put into the store, and what becomes of the statuses that the run tells."""
-
-    @property
-    def job_id(self) -> str: ...
-
-    def around(self, recorder: StoreRecorder) -> Recorder: ...
 
 
 class EnginePublisher:
@@ -107,7 +99,7 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """Check folder and data, start every machine, and take all of them down when the block ends.
 
-    `out`, `resumed` and `anew` as for `job_record.claim_folder`. `say` hears what takes long. A `submitted` job
+    `out`, `resumed` and `anew` as for `run_folder.claim_folder`. `say` hears what takes long. A `submitted` job
     is in the store already and has its own way with statuses; `pythons` are the interpreters of its layers.
 
     Raises:
@@ -146,7 +138,7 @@ async def open_session(
             resumed=resumed,
             say=say,
             inputs=hash_inputs(config),
-            submitted=submitted is not None,
+            submitted=submitted,
         )
         pool = WorkerPool(
             config.functions,
@@ -231,21 +223,27 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
             prompt_length=gateway.prompt_length,
         )
 
-    return load_both(config, load)
+    return load_both(config, load, id_of=lambda sample: sample.sample_id)
 
 
-def load_both(config: JobConfig, load: Callable[[Path], Rows]) -> tuple[Rows, Rows | None]:
-    """The job's training and validation files through `load`, every bad row of both in one error."""
-    loaded: dict[str, Rows] = {}
+def load_both(
+    config: JobConfig, load: Callable[[Path], Dataset[Item]], *, id_of: Callable[[Item], str]
+) -> tuple[Dataset[Item], Dataset[Item] | None]:
+    """The job's training and validation files through `load`, every bad row of all of them in one error."""
+    loaded: dict[str, list[Dataset[Item]]] = {}
     problems: list[Problem] = []
     for dataset in config.datasets:
         try:
-            loaded[dataset.type] = load(Path(dataset.file_name))
+            loaded.setdefault(dataset.type, []).append(load(Path(dataset.file_name)))
         except DataError as error:
             problems += error.problems
     if problems:
         raise DataError(t("datasets", "数据集"), problems)
-    return loaded["training"], loaded.get("validation")
+    held_out = loaded.get("validation")
+    return (
+        joined(loaded["training"], id_of=id_of),
+        joined(held_out, id_of=id_of) if held_out is not None else None,
+    )
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +17,23 @@ if TYPE_CHECKING:
     from strop.schema.shown import JobInfo
 
 
-def submit_file(client: Client, path: Path, settings: list[str], console: Console) -> JobInfo:
+def submit_file(client: Client, path: Path, given: Mapping[str, object], console: Console) -> JobInfo:
     """Check everything here, then send.
 
     Raises:
         ConfigError, DataError: what is wrong, before anything was sent. RequestError: the server refused.
     """
-    from strop.cli.run import overrides
     from strop.client import submission
     from strop.client.tuning import read_tuning
 
     def say(text: str) -> None:
         console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
 
-    given, _ = overrides(settings, {})
     tuning, workspace = read_tuning(path, {}, settings=given)
     return client.run(submission.run(tuning, workspace, say))
 
 
-def run_there(server: str, path: Path, settings: list[str], *, as_json: bool) -> int:
+def run_there(server: str, path: Path, given: Mapping[str, object], *, as_json: bool) -> int:
     """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job, with a checkpoint.
 
     Returns:
@@ -45,7 +44,7 @@ def run_there(server: str, path: Path, settings: list[str], *, as_json: bool) ->
 
     console = Console(stderr=as_json)
     with open_client(server) as client:
-        made = submit_file(client, path, settings, console)
+        made = submit_file(client, path, given, console)
         # A shell starts what it puts in the background deaf to SIGINT; `strop run` here hears it, too.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:

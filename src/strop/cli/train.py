@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
-from strop.errors import ConflictError, StropError
+from strop.errors import ConfigError, ConflictError, DataError, StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.evaluate import Ending
+    from strop.cli.offline_session import OfflineSession
+    from strop.cli.resume import Resumed
+    from strop.cli.session import Session
     from strop.pipeline.ports import Recorder
     from strop.pipeline.stop import StopFlag
+    from strop.schema.config import JobConfig
     from strop.schema.submission import Submission
     from strop.store.database import Database
     from strop.store.recorder import StoreRecorder
@@ -35,7 +44,7 @@ EXIT_NOT_OURS = 75
 _GLANCE_S = 0.5
 
 
-def train(job_id: str) -> None:
+def train(job_id: str, tied: Annotated[bool, typer.Option("--tied", hidden=True)] = False) -> None:
     """"""
     from strop.store.database import open_database
     from strop.store.jobs import claim_job
@@ -43,6 +52,8 @@ def train(job_id: str) -> None:
     from strop.store.submissions import get_submission
 
     use_huge_pages()
+    if tied:
+        _end_with_stdin()
     database = open_database()
     try:
         try:
@@ -55,7 +66,7 @@ def train(job_id: str) -> None:
         try:
             asyncio.run(_train(database, submission))
         except StropError as error:
-            _fail(database, job_id, str(error))
+            _fail(database, job_id, str(error), wrong_input=isinstance(error, ConfigError | DataError))
         except Exception as error:  # noqa: BLE001  the process edge: the owner learns of everything
             _fail(database, job_id, f"{type(error).__name__}: {error}", traceback.format_exc())
     finally:
@@ -68,62 +79,151 @@ train.__doc__ = t("Train a submitted job; the server starts this.", "训练一�
 async def _train(database: Database, submission: Submission) -> None:
     from rich.console import Console
 
-    from strop.cli.follow import PLANNED_EVENT
-    from strop.cli.training_here import kind_of_run, listen_to_interrupts, publish
+    from strop.cli.resume import find_resumed
+    from strop.cli.training_here import kind_of_run, listen_to_interrupts
     from strop.pipeline.stop import StopFlag
-    from strop.policy.checkpoint import latest_checkpoint
     from strop.schema.config import JobConfig
     from strop.store.home import home
+    from strop.store.jobs import get_job
 
     folder = home() / "jobs" / submission.job_id
     pythons = await asyncio.to_thread(_lay_out, database, submission)
+    local = submission.local
     config = JobConfig.model_validate(submission.config)
+    with database.read() as session:
+        config = config.with_origins(get_job(session, submission.job_id).config.get("origins", {}))
+    if submission.evaluation is not None:
+        await _evaluate(database, submission, config, folder, pythons)
+        return
+    resumed = None
+    if local is not None:
+        resumed = find_resumed(str(local.resume), local.out) if local.resume is not None else None
+        folder = local.out or (resumed.folder if resumed is not None else None) or folder
     stop = StopFlag()
     watching = asyncio.create_task(_watch(database, submission.job_id, stop))
-    status = SubmittedStatus(database, submission.job_id)
+    status = SubmittedStatus(database, submission.job_id, local=local is not None)
     opened, run_flow = kind_of_run(config)
-    more = {} if config.training_type.offline else {"pythons": pythons}
+    more: dict[str, Any] = {} if config.training_type.offline else {"pythons": pythons}
+    if local is not None:
+        more["resumed"] = resumed
+    say = _Saying(database, submission.job_id)
     try:
-        async with opened(config, out=folder, watchers=[], say=print, submitted=status, **more) as session:
+        async with opened(config, out=folder, watchers=[], say=say, submitted=status, **more) as session:
             listen_to_interrupts(stop.set, Console())
-            steps = session.total_steps
-            session.machines.recorder.event(
-                PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps}
-            )
-            result = await run_flow(
-                session.config,
-                session.machines,
-                session.training,
-                session.validation,
-                job_id=session.job_id,
-                folder=session.folder,
-                stop=stop,
-                resume_from=await asyncio.to_thread(latest_checkpoint, folder / "checkpoints"),
-            )
             try:
-                publish(session, result)
-            except StropError as error:
-                session.machines.recorder.event("not_published", str(error), step=result.steps)
-            status.settle()
+                await _run(database, session, run_flow, local=local is not None, resumed=resumed, stop=stop)
+            finally:
+                status.settle()
     finally:
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
 
 
-class SubmittedStatus:
-    """What the flow says of its status -> what the job's status becomes.
+async def _evaluate(
+    database: Database, submission: Submission, config: JobConfig, folder: Path, pythons: Mapping[str, Path]
+) -> None:
+    from strop.cli.evaluate import Ending, evaluate
 
-    The server has moved the job to RUNNING already. SUCCEEDED waits until the model is published (`settle`), so
-    that whoever waits for it finds the model. An end that was asked for is a pause, a cancel, or, when nobody
-    wanted it (the machine goes down), none: the job stays RUNNING and the server starts it again.
-    """
+    assert submission.evaluation is not None
+    ending, status = Ending(), SubmittedStatus(database, submission.job_id, local=False)
+    watching = asyncio.create_task(_watch(database, submission.job_id, ending))
+    try:
+        await evaluate(
+            config,
+            submission.evaluation,
+            submitted=status,
+            folder=folder,
+            pythons=pythons,
+            say=_Saying(database, submission.job_id),
+            ending=ending,
+            settle=status.settle,
+        )
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _run(
+    database: Database,
+    session: Session | OfflineSession,
+    run_flow: Any,
+    *,
+    local: bool,
+    resumed: Resumed | None,
+    stop: StopFlag,
+) -> None:
+    """The flow, then the model's name, then the last words."""
+    from strop.cli.follow import PLANNED_EVENT, RESULT_EVENT
+    from strop.cli.training_here import publish, summary
+
+    recorder, steps = session.machines.recorder, session.total_steps
+    recorder.event(PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
+    result = await run_flow(
+        session.config,
+        session.machines,
+        session.training,
+        session.validation,
+        job_id=session.job_id,
+        folder=session.folder,
+        stop=stop,
+        resume_from=await asyncio.to_thread(_start_of, database, session, resumed),
+    )
+    name = None
+    try:
+        name = publish(session, result)
+    except StropError as error:
+        recorder.event("not_published", str(error), step=result.steps)
+    if local:
+        told = summary(session.config, session.job_id, result, published_as=name)
+        recorder.event(RESULT_EVENT, result.status.value, data={"summary": json.dumps(told)})
+
+
+def _start_of(database: Database, opened: Session | OfflineSession, resumed: Resumed | None) -> Path | None:
+    """The job's own newest checkpoint: its trainer died, or it was paused; else that of the run it goes on from."""
+    from strop.cli.run_folder import CHECKPOINTS
+    from strop.policy.checkpoint import latest_checkpoint
+    from strop.store.checkpoints import list_checkpoints
+
+    if resumed is None:
+        return latest_checkpoint(opened.folder / CHECKPOINTS)
+    with database.read() as session:
+        own = list_checkpoints(session, opened.job_id)
+    return own[-1].folder if own else resumed.checkpoint
+
+
+class _Saying:
+    """What takes long before the run begins -> events of the job: its recorder is not there yet."""
 
     def __init__(self, database: Database, job_id: str) -> None:
         self._database = database
+        self._job_id = job_id
+
+    def __call__(self, text: str) -> None:
+        from strop.cli.follow import PREPARING_EVENT
+        from strop.schema.job import Event
+        from strop.store.events import record_event
+
+        event = Event(job_id=self._job_id, kind=PREPARING_EVENT, message=text, created_at=datetime.now(UTC))
+        with self._database.write() as session:
+            record_event(session, event)
+
+
+class SubmittedStatus:
+    """What the flow says of its status -> what the job's status becomes.
+
+    The server has moved the job to RUNNING already. An end in order waits for `settle`, so that whoever waits for
+    it finds everything, the model too. An end that was asked for is a pause, a cancel, or, when nobody
+    wanted it (the machine goes down), none: the job stays RUNNING and the server starts it again.
+    """
+
+    def __init__(self, database: Database, job_id: str, *, local: bool) -> None:
+        self._database = database
         self.job_id = job_id
+        self.local = local
         self._recorder: StoreRecorder | None = None
-        self._succeeded = False
+        self._end: JobStatus | None = None
 
     def around(self, recorder: StoreRecorder) -> Recorder:
         """The recorder that the flow gets instead."""
@@ -141,30 +241,32 @@ class SubmittedStatus:
         return Recorder([recorder])
 
     def told(self, status: JobStatus, error: str | None) -> None:
-        from strop.schema.submission import Wanted
-        from strop.store.submissions import wanted_of
-
         assert self._recorder is not None
         match status:
             case JobStatus.RUNNING:
                 return
-            case JobStatus.SUCCEEDED:
-                self._succeeded = True
-            case JobStatus.CANCELED:
-                self._recorder.flush()
-                with self._database.read() as session:
-                    wanted = wanted_of(session, self.job_id)
-                if wanted is Wanted.PAUSE:
-                    self._recorder.status(JobStatus.SUSPENDED)
-                elif wanted is Wanted.CANCEL:
-                    self._recorder.status(JobStatus.CANCELED)
+            case JobStatus.SUCCEEDED | JobStatus.CANCELED:
+                self._end = status
             case _:
                 self._recorder.status(status, error=error)
 
     def settle(self) -> None:
-        """Write the success, once everything that belongs to it is there."""
-        if self._succeeded and self._recorder is not None:
-            self._recorder.status(JobStatus.SUCCEEDED)
+        """Write the end, once everything that belongs to it is there."""
+        from strop.schema.submission import Wanted
+        from strop.store.submissions import wanted_of
+
+        if self._end is None or self._recorder is None:
+            return
+        end, self._end = self._end, None
+        if end is JobStatus.CANCELED:
+            self._recorder.flush()
+            with self._database.read() as session:
+                wanted = wanted_of(session, self.job_id)
+            asked = {Wanted.PAUSE: JobStatus.SUSPENDED, Wanted.CANCEL: JobStatus.CANCELED}.get(wanted)
+            if asked is None:
+                return
+            end = asked
+        self._recorder.status(end)
 
 
 def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:
@@ -198,7 +300,7 @@ def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:
     }
 
 
-async def _watch(database: Database, job_id: str, stop: StopFlag) -> None:
+async def _watch(database: Database, job_id: str, stop: StopFlag | Ending) -> None:
     """Ask the run to end once its owner wants that."""
     from strop.schema.submission import Wanted
     from strop.store.submissions import wanted_of
@@ -217,9 +319,22 @@ async def _watch(database: Database, job_id: str, stop: StopFlag) -> None:
         await asyncio.sleep(_GLANCE_S)
 
 
-def _fail(database: Database, job_id: str, error: str, trace: str = "") -> None:
+def _end_with_stdin() -> None:
+    """End, as hard as by SIGKILL, when whoever holds the other end of stdin has: no run goes on without its user."""
+
+    def wait() -> None:
+        while os.read(0, 1):  # not sys.stdin: its lock would be held at the interpreter's end
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="tied", daemon=True).start()
+
+
+def _fail(database: Database, job_id: str, error: str, trace: str = "", *, wrong_input: bool = False) -> None:
     """Write the end of a job that could not begin, or that ended before it could say so."""
-    from strop.schema.job import LogLine
+    from strop.cli.follow import REFUSED_EVENT
+    from strop.schema.job import Event, LogLine
+    from strop.store.events import record_event
     from strop.store.jobs import get_job, move_job
     from strop.store.logs import record_lines
 
@@ -231,5 +346,8 @@ def _fail(database: Database, job_id: str, error: str, trace: str = "") -> None:
     print(trace or error, file=sys.stderr)
     with database.write() as session:
         record_lines(session, lines)
+        if wrong_input:
+            refused = Event(job_id=job_id, kind=REFUSED_EVENT, message=error, created_at=now)
+            record_event(session, refused)
         if not get_job(session, job_id).status.final:
             move_job(session, job_id, JobStatus.FAILED, error=error)

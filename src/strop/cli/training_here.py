@@ -1,6 +1,6 @@
-"""A checked job -> trained in this process, with live progress, and published under its name.
+"""A checked job -> trained in this process, published under its name and summed up: what `strop train` does.
 
-For `strop run` and `strop demo`; `strop train` uses the parts of it.
+`strop run` and `strop demo` ask a server of their own for it, which starts `strop train`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from strop.pipeline.course import RunResult
     from strop.schema.config import JobConfig
 
-Then = Callable[[Any, "RunResult"], Awaitable[None]]
-"""Gets the session that the run was made in, of whichever kind."""
-
 
 def train_here(
     config: JobConfig,
@@ -36,13 +33,8 @@ def train_here(
     *,
     out: Path | None = None,
     resumed: Resumed | None = None,
-    anew: bool = False,
-    then: Then | None = None,
 ) -> tuple[RunResult, Session | OfflineSession]:
-    """Open a session, train in it with live progress, and let `then` use it before it closes.
-
-    With `anew` the checkpoints of an earlier run in `out` are removed.
-    """
+    """Open a session and train in it, without a server, with live progress."""
     from strop.cli.progress import LiveProgress
     from strop.pipeline.stop import StopFlag
 
@@ -51,9 +43,7 @@ def train_here(
     async def work() -> tuple[RunResult, Session | OfflineSession]:
         stop = StopFlag()
         live = LiveProgress(console)
-        async with opened(
-            config, out=out, resumed=resumed, anew=anew, watchers=[live], say=live.say
-        ) as session:
+        async with opened(config, out=out, resumed=resumed, watchers=[live], say=live.say) as session:
             listen_to_interrupts(stop.set, console)
             live.total_steps = session.total_steps
             with live:
@@ -68,8 +58,6 @@ def train_here(
                     resume_from=resumed.checkpoint if resumed is not None else None,
                 )
             session = replace(session, published_as=publish(session, result))
-            if then is not None and result.status is JobStatus.SUCCEEDED:
-                await then(session, result)
         return result, session
 
     return asyncio.run(work())
@@ -120,9 +108,12 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     if model.name != wanted:
         with database.write() as writing:
             name_output(writing, session.job_id, model.name)
+    text = t(f"published as {model.name}", f"已发布为 {model.name}")
+    if model.name != wanted:
+        text += t(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
     session.machines.recorder.event(
         "published",
-        t(f"published as {model.name}", f"已发布为 {model.name}"),
+        text,
         step=result.steps,
         data={"name": model.name},
     )
@@ -156,3 +147,26 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, interrupted)
+
+
+def summary(
+    config: JobConfig, job_id: str, result: RunResult, *, published_as: str | None
+) -> dict[str, object]:
+    """What a script wants to know of a finished run."""
+    hyper, kind = config.hyper_parameters, config.training_type
+    measured = "loss" if kind.offline else "mean_at_1"
+    return {
+        "job_id": job_id,
+        "status": result.status.value,
+        "model": config.model.name,
+        "training_type": kind.value,
+        "algorithm": kind.value if kind.offline else hyper.algorithm,
+        "seed": hyper.seed,
+        "steps": result.steps,
+        "validation": [{"step": step, measured: value} for step, value in result.validations],
+        "tokens_sampled": result.sampled_tokens,
+        "tokens_trained": result.trained_tokens,
+        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
+        "best_checkpoint": str(result.best) if result.best else None,
+        "published_as": published_as,
+    }

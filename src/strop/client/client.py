@@ -8,9 +8,8 @@ from collections.abc import AsyncGenerator, Awaitable, Generator
 from types import TracebackType
 from typing import Self, TypeVar
 
-from strop.client import deployments, files, functions, jobs, models
+from strop.client import deployments, evaluations, files, functions, jobs, models
 from strop.client.drive import AsyncDriver, Driver, awaited, blocking
-from strop.client.files import segment
 from strop.client.wire import Steps
 from strop.schema.shown import StreamItem
 
@@ -63,12 +62,23 @@ class Jobs(_Group):
     trajectory = blocking(jobs.trajectory)
     checkpoints = blocking(jobs.checkpoints)
     publish = blocking(jobs.publish)
+    run = blocking(jobs.run)
 
-    def stream(self, job_id: str) -> Generator[StreamItem]:
-        """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
-        itself.
+    def stream(self, job_id: str, *, progress: bool = False) -> Generator[StreamItem]:
+        """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`
+        also checkpoints and how far each phase is. Reconnects by itself.
         """
-        return self._driver.stream(f"fine-tunes/{segment(job_id)}/stream")
+        return self._driver.stream(jobs.stream_path(job_id, progress=progress))
+
+
+class Evaluations(_Group):
+    create = blocking(evaluations.create)
+    run = blocking(evaluations.run)
+    get = blocking(evaluations.get)
+    list = blocking(evaluations.list_)
+    cancel = blocking(evaluations.cancel)
+    delete = blocking(evaluations.delete)
+    wait = blocking(evaluations.wait)
 
 
 class Models(_Group):
@@ -102,6 +112,7 @@ class Client:
         self.files = Files(self._driver)
         self.functions = Functions(self._driver)
         self.jobs = Jobs(self._driver)
+        self.evaluations = Evaluations(self._driver)
         self.models = Models(self._driver)
         self.deployments = Deployments(self._driver)
 
@@ -174,12 +185,23 @@ class AsyncJobs(_AsyncGroup):
     trajectory = awaited(jobs.trajectory)
     checkpoints = awaited(jobs.checkpoints)
     publish = awaited(jobs.publish)
+    run = awaited(jobs.run)
 
-    def stream(self, job_id: str) -> AsyncGenerator[StreamItem]:
-        """Statuses, events and metrics as they come, from the job's beginning to its end; reconnects by
-        itself.
+    def stream(self, job_id: str, *, progress: bool = False) -> AsyncGenerator[StreamItem]:
+        """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`
+        also checkpoints and how far each phase is. Reconnects by itself.
         """
-        return self._driver.stream(f"fine-tunes/{segment(job_id)}/stream")
+        return self._driver.stream(jobs.stream_path(job_id, progress=progress))
+
+
+class AsyncEvaluations(_AsyncGroup):
+    create = awaited(evaluations.create)
+    run = awaited(evaluations.run)
+    get = awaited(evaluations.get)
+    list = awaited(evaluations.list_)
+    cancel = awaited(evaluations.cancel)
+    delete = awaited(evaluations.delete)
+    wait = awaited(evaluations.wait)
 
 
 class AsyncModels(_AsyncGroup):
@@ -212,6 +234,7 @@ class AsyncClient:
         self.files = AsyncFiles(self._driver)
         self.functions = AsyncFunctions(self._driver)
         self.jobs = AsyncJobs(self._driver)
+        self.evaluations = AsyncEvaluations(self._driver)
         self.models = AsyncModels(self._driver)
         self.deployments = AsyncDeployments(self._driver)
 

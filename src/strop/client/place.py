@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from strop.errors import AccessError, ConfigError, Problem, UnavailableError
 from strop.store.home import KEY_FILE, SERVER_FILE, home
+from strop.store.processes import ProcessMark, is_gone
 
 API = "/api/v1"
 URL_VARIABLE = "STROP_URL"
@@ -84,13 +85,21 @@ def is_loopback(url: str) -> bool:
     return host in _LOOPBACK or host.startswith("127.")
 
 
+def is_named(base_url: str | None) -> bool:
+    """Whether the argument or the environment says where the server is."""
+    return bool(base_url or os.environ.get(URL_VARIABLE))
+
+
 def running_server() -> str | None:
-    """The address that the server of this home wrote down, whether it still runs or not."""
+    """The address that the server of this home wrote down; None where its process has surely ended."""
     try:
         said: object = json.loads((home() / SERVER_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    url = cast("dict[str, Any]", said).get("url") if isinstance(said, dict) else None
+    told = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    url, process = told.get("url"), told.get("process")
+    if isinstance(process, str) and is_gone(ProcessMark.read(process)):
+        return None
     return clean_url(url) if isinstance(url, str) else None
 
 

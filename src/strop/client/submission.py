@@ -39,7 +39,7 @@ def run(tuning: Tuning, workspace: Path, say: Say | None = None) -> Steps[JobInf
         ConfigError, DataError: what is wrong, before anything was sent. StropError: the server refused.
     """
     check(tuning, workspace)
-    prepared = functions.prepare([one for one in tuning.functions if one.entity_id is None], workspace)
+    prepared = functions.prepare([one for one in tuning.functions if one.needs_code], workspace)
     for one in prepared:
         yield from functions.send(one, say)
     yield from upload(tuning.datasets, workspace, say)
@@ -50,7 +50,7 @@ def register(
     components: list[AgenticRLFunctionComponent], workspace: Path, say: Say | None = None, *, start: bool
 ) -> Steps[None]:
     """Register what is not registered yet; with `start`, also bring an instance of each online."""
-    for one in functions.prepare([one for one in components if one.entity_id is None], workspace):
+    for one in functions.prepare([one for one in components if one.needs_code], workspace):
         yield from functions.send(one, say)
     for component in components:
         if start and component.instance_id is None and component.entity_id is not None:
@@ -111,7 +111,7 @@ def body(tuning: Tuning) -> dict[str, Any]:
     problems = [
         Problem(place=f"functions: {one.label}", message="not registered", fix="register it first")
         for one in tuning.functions
-        if one.entity_id is None
+        if one.needs_code
     ]
     problems += [
         Problem(place=f"datasets: {one.file_name}", message="not uploaded", fix="upload it first")
@@ -165,6 +165,8 @@ def _function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
         "weight": component.weight,
         "timeout": component.timeout,
         "reward_metric_weight": component.reward_metric_weight,
+        "preset": component.preset,
+        "params": component.params,
     }
     return without_empty(own) | component.runtime.asked()
 
@@ -222,7 +224,6 @@ def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
 
 
 def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
-    file, name = component.fcmodel.target()
     known: Mapping[str, Any] = component.runtime.asked()
     runtime = {key: known[key] for key in ("concurrency", "env") if key in known}
     function = without_empty(
@@ -231,7 +232,13 @@ def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
             "name": component.label,
             "timeout": component.timeout,
             "weight": component.weight,
+            "reward_metric_weight": component.reward_metric_weight,
+            "preset": component.preset,
+            "params": component.params,
             "runtime": runtime,
         }
     )
+    if component.preset is not None:
+        return function
+    file, name = component.fcmodel.target()
     return function | {"fcmodel": {"classpath": f"{file}:{name}", "zipdir": component.fcmodel.zipdir}}

@@ -136,30 +136,49 @@ class FunctionComponentRuntime(_Part):
 
 
 class AgenticRLFunctionComponent(_Part):
-    """A function with its own runtime. With an `entity_id` it is registered already and no code is sent."""
+    """A function with its own runtime. With an `entity_id` it is registered already and no code is sent; a
+    `preset` is the server's own.
+    """
 
     type: FunctionType = FunctionType.ROLLOUT
     name: str | None = Field(default=None, max_length=256)
     timeout: float | None = Field(default=None, gt=0)
     weight: float | None = Field(default=None, ge=0)
     reward_metric_weight: dict[str, float] | None = None
+    preset: str | None = Field(default=None, min_length=1)
+    params: dict[str, Any] = Field(default_factory=dict)
     fcmodel: FunctionComponentModel = Field(default_factory=FunctionComponentModel)
     runtime: FunctionComponentRuntime = Field(default_factory=FunctionComponentRuntime)
     entity_id: str | None = None
     instance_id: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_preset(cls, data: Any) -> Any:
+        """A preset is a reward, and need not say so."""
+        values = cast("dict[str, Any]", data)
+        is_preset = isinstance(data, dict) and bool(values.get("preset"))
+        return {"type": FunctionType.REWARD, **values} if is_preset else values
+
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if self.entity_id is None:
+        if self.needs_code:
             self.fcmodel.target()
         if self.type is FunctionType.ROLLOUT and self.weight is not None:
             raise ValueError("weight has no effect on a rollout function; it scales rewards")
         return self
 
     @property
+    def needs_code(self) -> bool:
+        """Whether code must be registered before a job can use it."""
+        return self.entity_id is None and self.preset is None
+
+    @property
     def label(self) -> str:
         """Its name in metrics and logs."""
-        return self.name or (self.fcmodel.target()[1] if self.entity_id is None else self.entity_id)
+        return (
+            self.name or self.preset or (self.fcmodel.target()[1] if self.needs_code else str(self.entity_id))
+        )
 
 
 class RolloutFunctionComponent(AgenticRLFunctionComponent):

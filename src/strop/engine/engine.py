@@ -22,7 +22,7 @@ from strop.engine.fused import FusedLlama, can_fuse
 from strop.engine.generation import Generation, Waiter, wake
 from strop.engine.kv_cache import KVCache
 from strop.engine.request import Request
-from strop.engine.sampler import sample
+from strop.engine.sampler import likeliest, sample
 from strop.engine.scheduler import Finished, Scheduler
 from strop.engine.stats import EngineStats
 from strop.engine.support import kv_shape, refuse_unsupported, resolve_max_length, text_config
@@ -295,10 +295,16 @@ class Engine:
         batch = scheduler.next_batch()
         if batch is not None:
             draws = scheduler.draws()
-            ids_M, logprobs_M = sample(self._forward.logits(batch, self._attention), draws)
+            logits_MV = self._forward.logits(batch, self._attention)
+            ids_M, logprobs_M = sample(logits_MV, draws)
+            if curious := scheduler.curious():
+                counts = [request.params.top_logprobs for _, request in curious]
+                told = likeliest(logits_MV, [m for m, _ in curious], counts)
+                for (_, request), best in zip(curious, told, strict=True):
+                    request.likeliest.append(best)
             finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
-            for request, token_ids, logprobs in scheduler.new_tokens():
-                waiters += request.generation.push(token_ids, logprobs)
+            for request, token_ids, logprobs, best in scheduler.new_tokens():
+                waiters += request.generation.push(token_ids, logprobs, best)
             for finished in finished_ones:
                 waiters += self._finish(finished)
             for request in broken:
@@ -323,6 +329,7 @@ class Engine:
                 policy_versions=finished.policy_versions,
                 text=text,
                 finish_reason=finished.reason,
+                likeliest=tuple(request.likeliest),
             )
         )
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from strop.engine.text import TextStream
 from strop.errors import EngineError
-from strop.schema.sampling import Completion, CompletionChunk
+from strop.schema.sampling import Completion, CompletionChunk, Likeliest
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
@@ -25,6 +25,7 @@ class Generation:
         self._lock = threading.Lock()
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
+        self._likeliest: list[Likeliest] = []
         self._outcome: Completion | EngineError | None = None
         self._ended = threading.Event()
         self._waiting_for_end: list[Waiter] = []
@@ -45,6 +46,7 @@ class Generation:
             with self._lock:
                 outcome = self._outcome
                 token_ids, logprobs = self._token_ids[num_sent:], self._logprobs[num_sent:]
+                likeliest = self._likeliest[num_sent:]
                 changed = None
                 if outcome is None and not token_ids:
                     changed = self._wait(self._waiting_for_token)
@@ -60,12 +62,18 @@ class Generation:
                     logprobs=outcome.logprobs[num_sent:],
                     text=rest,
                     finish_reason=outcome.finish_reason,
+                    likeliest=outcome.likeliest[num_sent:],
                 )
                 return
             num_sent += len(token_ids)
             new_text = self._stream.push(token_ids)
             text += new_text
-            yield CompletionChunk(token_ids=tuple(token_ids), logprobs=tuple(logprobs), text=new_text)
+            yield CompletionChunk(
+                token_ids=tuple(token_ids),
+                logprobs=tuple(logprobs),
+                text=new_text,
+                likeliest=tuple(likeliest),
+            )
 
     async def result(self) -> Completion:
         """Wait for the end. Raises `EngineError` if the engine could not finish it."""
@@ -85,11 +93,14 @@ class Generation:
         """Leave the batch at the next step; the result is what was sampled. Harmless when finished."""
         self.aborted = True
 
-    def push(self, token_ids: Sequence[int], logprobs: Sequence[float]) -> list[Waiter]:
+    def push(
+        self, token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = ()
+    ) -> list[Waiter]:
         """Engine's side: add tokens; returns who has to be woken."""
         with self._lock:
             self._token_ids.extend(token_ids)
             self._logprobs.extend(logprobs)
+            self._likeliest.extend(likeliest)
             return self._take(self._waiting_for_token)
 
     def end(self, outcome: Completion | EngineError) -> list[Waiter]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from strop.engine.generation import Generation
 from strop.engine.text import TextStream
-from strop.schema.sampling import SamplingParams
+from strop.schema.sampling import Likeliest, SamplingParams
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,8 @@ class Stops:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
-    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed."""
+    """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed.
+    `likeliest` grows with the sampled tokens, where `params` ask for them."""
 
     prompt: npt.NDArray[np.int64]
     params: SamplingParams
@@ -49,3 +50,4 @@ class Request:
     stops: Stops
     generation: Generation
     num_pushed: int = 0
+    likeliest: list[Likeliest] = field(default_factory=list["Likeliest"])

@@ -6,12 +6,15 @@ other sequences of the batch nor the order of requests changes what is sampled. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from strop.schema.sampling import Likeliest
 
 SHORT_LIST = 1024
 """Most likely tokens that top-p looks at before it sorts the whole vocabulary."""
@@ -89,6 +92,20 @@ def sample(logits_MV: Tensor, draws: Draws) -> tuple[npt.NDArray[np.int64], npt.
                 probs_MV[index], draws.top_k_M[rows], draws.top_p_M[rows], draws.uniform_M[rows]
             )
     return id_M.cpu().numpy(), prob_M.log().cpu().numpy()
+
+
+def likeliest(logits_MV: Tensor, rows: Sequence[int], counts: Sequence[int]) -> list[Likeliest]:
+    """The most likely tokens of some rows, after `sample` has applied the temperature.
+
+    Shapes:
+        logits_MV: (M, V). rows, counts: (R,) which rows, and how many tokens of each.
+    """
+    logprobs_RV = torch.log_softmax(logits_MV[list(rows)], dim=-1)
+    best_RK, ids_RK = torch.topk(logprobs_RV, min(max(counts), logprobs_RV.shape[1]), dim=-1)
+    return [
+        tuple(zip(ids[:count], best[:count], strict=True))
+        for ids, best, count in zip(ids_RK.tolist(), best_RK.tolist(), counts, strict=True)
+    ]
 
 
 def _alike(cut_M: npt.NDArray[np.bool_], draws: Draws) -> list[npt.NDArray[np.int64]]:

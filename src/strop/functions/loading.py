@@ -201,9 +201,19 @@ def _near_files(place: _Place, missing: Path) -> str:
     return f"{place.shown(folder)!r} has no Python file; the path is relative to zipdir"
 
 
+def _folder_with(place: _Place, package: str) -> Path | None:
+    """The folder above the root, not far, that has what the user's code calls `package`."""
+    for folder in place.root.parents[:3]:
+        if (folder / package).is_dir() and place.root.is_relative_to(folder / package):
+            return folder
+    return None
+
+
 def _missing_module(place: _Place, name: str | None) -> str | None:
     if name is None:
         return None
+    if (folder := _folder_with(place, name.partition(".")[0])) is not None:
+        return f"imports start at zipdir: set zipdir to {str(folder)!r}, where {name!r} is"
     if place.file is not None and place.file.parent.resolve().is_relative_to(place.root):
         sibling = place.file.parent / (name.partition(".")[0] + ".py")
         if sibling.is_file() and sibling.parent.resolve() != place.root:

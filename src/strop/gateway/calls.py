@@ -20,7 +20,7 @@ from strop.gateway.sampler import Sampler
 from strop.gateway.sampling import derive_seed, ids_digest, params_for
 from strop.gateway.spans import SpanMaker
 from strop.gateway.stats import Stats
-from strop.schema.sampling import CompletionChunk, FinishReason, SamplingParams
+from strop.schema.sampling import Completion, CompletionChunk, FinishReason, SamplingParams
 from strop.schema.trajectory import Turn
 
 
@@ -94,11 +94,13 @@ class Call:
     def model_name(self) -> str:
         return self._calls.model_name
 
-    def logprobs_of(self, token_ids: tuple[int, ...], logprobs: tuple[float, ...]) -> dict[str, Any] | None:
+    def logprobs_of(self, piece: Completion | CompletionChunk) -> dict[str, Any] | None:
         """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(token_ids, logprobs, self._calls.renderer.token_text)
+        return token_logprobs(
+            piece.token_ids, piece.logprobs, piece.likeliest, self._calls.renderer.token_text
+        )
 
     def __enter__(self) -> Self:
         self._attempt.check_open()
@@ -191,7 +193,7 @@ class Call:
         )
         stats.turns += 1
         stats.model_latency_s += latency_s
-        logprobs = self.logprobs_of(sampled.token_ids, sampled.logprobs)
+        logprobs = self.logprobs_of(sampled)
         return choice(index, message, sampled.finish_reason, logprobs)
 
     def _seed(self, choice: int) -> int:

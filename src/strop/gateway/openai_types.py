@@ -153,12 +153,8 @@ def _check_extra(name: str, value: Any) -> None:
 
 
 def _check_agreement(request: ChatRequest) -> None:
-    if request.top_logprobs:
-        raise RequestRefused(
-            "top_logprobs must be 0: only the logprob of the sampled token is kept. Set logprobs=true alone",
-            param="top_logprobs",
-            code="unsupported_parameter",
-        )
+    if request.top_logprobs and not request.logprobs:
+        raise RequestRefused("top_logprobs are told with logprobs=true only", param="top_logprobs")
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise RequestRefused(

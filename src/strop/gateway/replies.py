@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from strop.gateway.sampling import derive_seed
 from strop.gateway.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
-from strop.schema.sampling import FinishReason
+from strop.schema.sampling import FinishReason, Likeliest
 
 
 def message_of(text: str, *, parses_tools: bool, seed: int) -> tuple[dict[str, Any], bool]:
@@ -47,14 +47,24 @@ def choice(
 
 
 def token_logprobs(
-    token_ids: Iterable[int], logprobs: Iterable[float], token_text: Callable[[int], str]
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    likeliest: Sequence[Likeliest],
+    token_text: Callable[[int], str],
 ) -> dict[str, Any]:
-    content: list[dict[str, Any]] = []
-    for token_id, logprob in zip(token_ids, logprobs, strict=True):
+    """`likeliest` is empty where nobody asked for more than the sampled tokens."""
+
+    def told(token_id: int, logprob: float) -> dict[str, Any]:
         text = token_text(token_id)
         # A token that is part of a character has no text of its own whose bytes could be given.
         octets = None if "\ufffd" in text else list(text.encode())
-        content.append({"token": text, "logprob": logprob, "bytes": octets, "top_logprobs": []})
+        return {"token": text, "logprob": logprob, "bytes": octets}
+
+    others = likeliest or [()] * len(token_ids)
+    content = [
+        {**told(token_id, logprob), "top_logprobs": [told(*one) for one in best]}
+        for token_id, logprob, best in zip(token_ids, logprobs, others, strict=True)
+    ]
     return {"content": content, "refusal": None}
 
 

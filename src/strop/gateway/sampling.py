@@ -38,6 +38,7 @@ def params_for(request: ChatRequest, own: SamplingParams, *, training: bool, roo
         top_p=own.top_p if top_p is None else top_p,
         top_k=own.top_k if top_k is None else top_k,
         stop=request.stop_strings or own.stop,
+        top_logprobs=request.top_logprobs or 0,
     )
 
 

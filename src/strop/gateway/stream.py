@@ -23,7 +23,7 @@ from strop.gateway.refusals import ClientGone, RequestRefused, refusal_of
 from strop.gateway.replies import chunk, closing_chunks, whole_stream
 from strop.gateway.tool_calls import ShownText
 from strop.schema.deployment import USAGE_COMMENT
-from strop.schema.sampling import CompletionChunk
+from strop.schema.sampling import Completion, CompletionChunk
 
 _MEDIA_TYPE = "text/event-stream; charset=utf-8"
 _HEADERS = {"content-type": _MEDIA_TYPE, "cache-control": "no-cache"}
@@ -52,9 +52,7 @@ class OpenCall(Protocol):
 
     def chunks(self) -> AsyncIterator[tuple[int, CompletionChunk]]: ...
 
-    def logprobs_of(
-        self, token_ids: tuple[int, ...], logprobs: tuple[float, ...]
-    ) -> dict[str, Any] | None: ...
+    def logprobs_of(self, piece: Completion | CompletionChunk) -> dict[str, Any] | None: ...
 
     def reply(self) -> dict[str, Any]: ...
 
@@ -111,7 +109,7 @@ class EventStream(Response):
                 for choice in choices:
                     yield chunk(head, choice, {"role": "assistant", "content": ""})
             text = shown[index].feed(piece.text)
-            logprobs = call.logprobs_of(piece.token_ids, piece.logprobs) if piece.token_ids else None
+            logprobs = call.logprobs_of(piece) if piece.token_ids else None
             if text or logprobs:
                 yield chunk(head, index, {"content": text}, logprobs=logprobs)
         reply = call.reply()

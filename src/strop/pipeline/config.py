@@ -6,6 +6,7 @@ Reads the YAML and counts the training rows; runs and imports nothing.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -109,7 +110,9 @@ def _with_absolute_paths(
     for index, dataset in enumerate(datasets):
         if not os.path.isfile(dataset.file_name):
             missing(
-                ("datasets", index, "file_name"), f"no such file: {dataset.file_name}", "write the rows there"
+                ("datasets", index, "file_name"),
+                f"no such file: {dataset.file_name}",
+                _near_file(dataset.file_name),
             )
     functions = [
         function.model_copy(
@@ -260,11 +263,26 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
 
 
 def _num_rows(config: JobConfig, checked: Checked) -> int | None:
-    for index, dataset in enumerate(config.datasets):
-        path = Path(dataset.file_name)
-        if dataset.type == "training" and checked.trusted(("datasets", index)) and os.path.isfile(path):
-            return count_rows(path)
-    return None
+    """Training rows of all files together; None where one of them is not there."""
+    files = [
+        (checked.trusted(("datasets", index)), Path(dataset.file_name))
+        for index, dataset in enumerate(config.datasets)
+        if dataset.type == "training"
+    ]
+    if not files or not all(trusted and os.path.isfile(path) for trusted, path in files):
+        return None
+    return sum(count_rows(path) for _, path in files)
+
+
+def _near_file(path: str) -> str:
+    """The nearest file in the same folder, as a question; else what to do."""
+    folder, name = os.path.split(path)
+    try:
+        there = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    except (OSError, ValueError):
+        return "write the rows there"
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.75)
+    return f"did you mean {near[0]!r}?" if near else "write the rows there"
 
 
 def _example(section: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -120,6 +120,32 @@ def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLen
         for key, count in unread.items()
     ]
     return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
+
+
+def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> Dataset[Item]:
+    """The files of one kind as one dataset, in their order.
+
+    Raises:
+        DataError: an id that stands in two of them.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    first: dict[str, Path] = {}
+    problems: list[Problem] = []
+    for part in parts:
+        for item in part.samples:
+            before = first.setdefault(id_of(item), part.path)
+            if before is not part.path:
+                message = f"sample_id: {id_of(item)!r} is also an id of {before}"
+                fix = "give each row its own, or rename one of the files: ids are made of a file's name"
+                problems.append(Problem(place=str(part.path), message=message, fix=fix))
+    if problems:
+        raise DataError(str(parts[-1].path), problems)
+    return Dataset(
+        path=parts[0].path,
+        samples=tuple(item for part in parts for item in part.samples),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
 
 
 def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Field:
     @property
     def usual(self) -> str:
         """What to write where nothing better is known."""
-        return f"e.g. {self.example}" if self.example else "remove it, and a fitting value is chosen"
+        return f"e.g. {self.example}" if self.example else f"write {self.expected}, or remove it"
 
     @property
     def expected(self) -> str:

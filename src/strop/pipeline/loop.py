@@ -19,6 +19,7 @@ from strop.pipeline.batch import build_batch, repeat
 from strop.pipeline.counters import counted_since
 from strop.pipeline.course import Course, RunResult, run_to_its_end
 from strop.pipeline.dataset import Dataset, Draw, overlap_notes
+from strop.pipeline.dropouts import dropout_text, lost_again
 from strop.pipeline.dynamic_sampling import NothingToTrain, Sieve, shortage, sieve
 from strop.pipeline.failures import (
     TooManyFailures,
@@ -168,7 +169,11 @@ class _Run(Course[Sample]):
             skipped_steps = skipped_in_a_row(self.position.skipped_steps, updates)
         self.position = self.position.after_step(draws[-1], sampled, taught, skipped_steps=skipped_steps)
         self.between_steps = True
+        lost = dict(self.position.lost)
+        if (dropped := dropout_text(lost, sampled)) is not None:
+            self.recorder.event("samples_dropped", dropped, step=step)
         measures = {
+            "group/dropped_again": float(lost_again(lost)),
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
             **self.judgement_measures(batch, sampled),

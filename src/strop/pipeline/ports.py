@@ -174,7 +174,7 @@ class Recorder(Protocol):
     ) -> None: ...
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        """How far the current phase (`rollout`, `validation`, `update`) of a step is; not stored."""
+        """How far the current phase (`rollout`, `validation`, `update`) of a step is, for who looks on."""
         ...
 
 

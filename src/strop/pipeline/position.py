@@ -13,6 +13,7 @@ from typing import Any
 
 from strop.errors import CheckpointError
 from strop.pipeline.dataset import Dataset, Draw
+from strop.pipeline.dropouts import lost_in_a_row
 from strop.schema.batch import Pack
 from strop.schema.config import HyperParameters
 from strop.schema.trajectory import Group
@@ -40,7 +41,8 @@ class Position:
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
     Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
-    any finite gradient; `rollbacks`, returns to a checkpoint.
+    any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
+    with how many in a row.
     """
 
     draws_from: str
@@ -53,6 +55,7 @@ class Position:
     validations: tuple[tuple[int, float | None], ...] = ()
     skipped_steps: int = 0
     rollbacks: int = 0
+    lost: tuple[tuple[str, int], ...] = ()
 
     @property
     def retake(self) -> str:
@@ -84,6 +87,7 @@ class Position:
             trained_tokens=self.trained_tokens + trained,
             epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
+            lost=tuple(lost_in_a_row(dict(self.lost), groups).items()),
         )
 
     def after_validation(self, mean_at_1: float | None, groups: tuple[Group, ...]) -> Position:
@@ -126,6 +130,7 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
         validations=tuple((step, value) for step, value in saved["validations"]),
         skipped_steps=saved["skipped_steps"],
         rollbacks=saved["rollbacks"],
+        lost=tuple((sample_id, count) for sample_id, count in saved.get("lost", ())),
     )
     if position.draws_from != start.draws_from:
         raise CheckpointError(

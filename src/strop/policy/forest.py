@@ -9,7 +9,7 @@ of the update.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -33,7 +33,8 @@ class Forest:
         advantages_ST: the rollout's at each token, or the token's own. old_values_ST, returns_ST: the
         critic's, 0 where there is none. reference_logprobs_ST: where every row brings them. weights_S,
         lengths_S, rollout_ids: one a row. Sequences without a sampled token are left out; a token whose
-        behaviour logprob is not finite is not in the mask, but counts in `lengths_S`.
+        behaviour logprob is not finite is not in the mask, but counts in `lengths_S`. first_pack_sizes: how
+        many of the nodes, sampled tokens and rows, all of them the first, are the first pack's.
     """
 
     token_ids_N: Tensor
@@ -51,6 +52,7 @@ class Forest:
     weights_S: Tensor
     lengths_S: Tensor
     rollout_ids: tuple[str, ...]
+    first_pack_sizes: tuple[int, int, int]
     reference_logprobs_ST: Tensor | None = None
 
     @property
@@ -60,6 +62,23 @@ class Forest:
     @property
     def num_loss_tokens(self) -> int:
         return int(self.mask_ST.sum())
+
+    def first_pack(self) -> Forest:
+        """The forest of the first pack alone, as far as it is in this one."""
+        nodes, tokens, rows = self.first_pack_sizes
+        longest = int(self.lengths_S[:rows].max())
+        kept = {
+            "N": slice(nodes),
+            "E": slice(tokens),
+            "S": slice(rows),
+            "ST": (slice(rows), slice(longest)),
+        }
+        cut: dict[str, Tensor] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                cut[field.name] = value[kept[field.name.rpartition("_")[2]]]
+        return replace(self, **cut, rollout_ids=self.rollout_ids[:rows])
 
     def attention_mask(self) -> Tensor:
         """(1, 1, N, N), True where row i may look at column j."""
@@ -175,6 +194,7 @@ def _join(parts: Sequence[_Part]) -> Forest:
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
         lengths_S=lengths,
         rollout_ids=tuple(sequence.rollout_id for sequence in sequences),
+        first_pack_sizes=(int(node_start[1]), int(edge_start[1]), len(parts[0].sequences)),
         reference_logprobs_ST=_reference_logprobs(sequences),
     )
 

@@ -53,6 +53,8 @@ class StepMeasures:
     def add_drift(self, mask_ST: Tensor, policy_ST: Tensor, reference_ST: Tensor) -> None:
         """How far a forest's tokens have come from the reference."""
         mask_ST = mask_ST & torch.isfinite(policy_ST) & torch.isfinite(reference_ST)
+        if not mask_ST.any():
+            return
         self._add("drift_tokens", int(mask_ST.sum()))
         for kind in ("k1", "k3"):
             values_ST = kl(kind, policy_ST, reference_ST)

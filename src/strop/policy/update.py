@@ -125,7 +125,7 @@ class Learner:
         backward pass what counts. Packs whose advantages are all 0 have no gradient and are not computed,
         unless a KL loss or an entropy bonus pulls at them: entropy, mismatch and drift are means over the
         tokens that were computed. Without a KL term the drift from the reference is measured on the step's
-        first forest alone.
+        first pack alone.
 
         Returns:
             Metrics under their registry names; NaN for a mean over nothing. A mini-batch without any gradient
@@ -275,14 +275,17 @@ class Learner:
             )
             measures.add_loss(metrics | told, num_tokens=int(share.mask_ST.sum()))
             if reference_ST is not None:
-                measures.add_drift(share.mask_ST, policy_ST.detach(), reference_ST)
+                rows, longest = reference_ST.shape
+                known = slice(rows), slice(longest)
+                measures.add_drift(share.mask_ST[known], policy_ST.detach()[known], reference_ST)
             loss.backward()
 
     def _wanted_reference(self, forest: Forest, measures: StepMeasures) -> Tensor | None:
-        """Reference logprobs where a term needs them or they are known anyway; else once a step."""
-        if self._hyper.kl_loss_coef > 0 or forest.reference_logprobs_ST is not None or not measures.has_drift:
+        """Reference logprobs where a term needs them or they are known anyway; else of one pack a step, which
+        is enough for a curve."""
+        if self._hyper.kl_loss_coef > 0 or forest.reference_logprobs_ST is not None:
             return self._reference_logprobs(forest)
-        return None
+        return None if measures.has_drift else self._reference_logprobs(forest.first_pack())
 
     @torch.no_grad()
     def _reference_logprobs(self, forest: Forest) -> Tensor | None:

@@ -71,7 +71,7 @@ def create_app(host: Served, token: str) -> Starlette:
         if isinstance(payload, Response):
             return payload
         outcome = await _run_while_connected(host, payload, request)
-        if isinstance(outcome, bytes) and "ark_body" in (payload.model_extra or {}):
+        if isinstance(outcome, bytes) and "ark_http" in (payload.model_extra or {}):
             return JSONResponse(reply_of_output(json.loads(outcome)))
         return _reply(outcome)
 
@@ -114,7 +114,7 @@ def _parsed(host: Served, body: bytes) -> FunctionInput | Response:
     try:
         given_values = cast("object", values)
         if host.speaks_ark and is_ark_body(given_values):
-            values = input_of_body(given_values)
+            values = {**input_of_body(given_values), "ark_http": True}
         return INPUT_OF[host.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")

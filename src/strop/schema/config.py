@@ -48,7 +48,9 @@ class DataSource(StrEnum):
 
 
 class DatasetConfig(Section):
-    """A file of rows: training, or validation. `file_name` is relative to the configuration file."""
+    """A file of rows: training, or validation. There may be several of each; they are read as one.
+    `file_name` is relative to the configuration file.
+    """
 
     type: Literal["training", "validation"] = "training"
     data_source_type: DataSource = DataSource.FILE_ID
@@ -233,13 +235,12 @@ class JobConfig(Section):
             if labels.count(label) > 1:
                 text = f"functions: the name {label!r} stands twice"
                 raise Contradiction(text, fix="give each its own name")
-        datasets = [dataset.type for dataset in self.datasets]
-        if (found := datasets.count("training")) != 1:
-            text = f"datasets: expected exactly one of type training, found {found}"
-            raise Contradiction(text, fix="put all training rows into one file" if found else "add one")
-        if (found := datasets.count("validation")) > 1:
-            text = f"datasets: at most one of type validation, found {found}"
-            raise Contradiction(text, fix="put all validation rows into one file")
+        if not any(dataset.type == "training" for dataset in self.datasets):
+            raise Contradiction("datasets: none of type training", fix="add one")
+        files = [dataset.file_name for dataset in self.datasets]
+        for name in files:
+            if files.count(name) > 1:
+                raise Contradiction(f"datasets: the file {name!r} stands twice", fix="keep one of them")
         return self
 
     @property

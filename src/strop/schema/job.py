@@ -27,6 +27,13 @@ class JobStatus(StrEnum):
         return not ALLOWED_MOVES[self]
 
 
+class JobKind(StrEnum):
+    """What a job is for: to train a model, or only to measure one."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+
+
 ALLOWED_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset(
         {
@@ -72,6 +79,7 @@ class Job(_Record):
     name: str
     status: JobStatus
     model: str
+    kind: JobKind = JobKind.TRAINING
     workspace_id: str = DEFAULT_WORKSPACE
     config: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
@@ -109,6 +117,16 @@ class Event(_Record):
     step: int | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     created_at: datetime
+
+
+class Progress(_Record):
+    """How far a phase (`rollout`, `reward`, `validation`, `update` ...) of a step is."""
+
+    job_id: str
+    step: int
+    phase: str
+    done: int
+    total: int
 
 
 class LogLine(_Record):

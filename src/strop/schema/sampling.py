@@ -22,6 +22,7 @@ class SamplingParams:
     Units:
         max_tokens: new tokens, at most. `top_k=0` and `top_p=1.0` mean off. `temperature=0` is greedy.
         seed: the same seed, prompt and weights give the same tokens; None draws one.
+        top_logprobs: how many of the likeliest tokens are told with each sampled one.
     """
 
     max_tokens: int
@@ -30,6 +31,7 @@ class SamplingParams:
     top_k: int = 0
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    top_logprobs: int = 0
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -42,12 +44,18 @@ class SamplingParams:
             raise ValueError(f"top_k must be 0 (off) or positive, found {self.top_k}")
 
 
+Likeliest = tuple[tuple[int, float], ...]
+"""Token ids with their logprobs, the likeliest first: of the distribution after temperature, before top-k and
+top-p."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """What the engine sampled for one request.
 
     Shapes:
         token_ids, logprobs, policy_versions: (T,) one a sampled token, the end token included when sampled.
+        likeliest: (T,) where `top_logprobs` were asked for, else empty.
     Units:
         logprobs: nats, of the distribution that was really sampled from (after temperature, top-k, top-p).
         text: decoded, without special tokens, cut before a stop string.
@@ -58,6 +66,7 @@ class Completion:
     policy_versions: tuple[int, ...]
     text: str
     finish_reason: FinishReason
+    likeliest: tuple[Likeliest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,7 @@ class CompletionChunk:
     logprobs: tuple[float, ...]
     text: str
     finish_reason: FinishReason | None = None
+    likeliest: tuple[Likeliest, ...] = ()
 
 
 def seed_of(text: str) -> int:

@@ -148,6 +148,43 @@ class TrajectoryInfo(_Shown):
     turns: list[TurnInfo] = Field(default_factory=list["TurnInfo"])
 
 
+class DatasetResult(_Shown):
+    """What an evaluation measured on one file. `mean` is mean@n, n being `n_rollouts`: over samples, of each
+    one's mean over its scored rollouts; None where nothing was scored. `parts` are those of the reward
+    functions.
+    """
+
+    dataset: str
+    mean: float | None = None
+    parts: dict[str, float] = Field(default_factory=dict)
+    n_rollouts: int
+    num_samples: int
+    num_failed: int
+
+
+class EvaluationInfo(_Shown):
+    """A model being measured. `mean` is that of the datasets' means, once all are there; `message` says why a
+    FAILED one failed.
+    """
+
+    evaluation_id: str
+    name: str
+    status: JobStatus
+    model: str
+    n_rollouts: int
+    temperature: float
+    datasets: list[str] = Field(default_factory=list)
+    results: list[DatasetResult] = Field(default_factory=list["DatasetResult"])
+    mean: float | None = None
+    create_time: Moment
+    start_time: Moment | None = None
+    end_time: Moment | None = None
+    creator: str = ""
+    workspace_id: str = ""
+    code: str | None = None
+    message: str | None = None
+
+
 class FileInfo(_Shown):
     """An uploaded file. `size` in bytes."""
 
@@ -247,8 +284,29 @@ class Listed(Generic[Item]):
         return len(self.items)
 
 
-StreamItem = JobInfo | EventInfo | StepMetrics
-"""What a job's stream says: a new status, an event, metrics of a step."""
+class Saved(_Shown):
+    """A checkpoint is whole on the server's disk."""
+
+    step: int
+    folder: str
+    validation: float | None = None
+    best: bool = False
+    published: bool = False
+    policy_version: int
+
+
+class PhaseProgress(_Shown):
+    """How far a phase of a step is."""
+
+    step: int
+    phase: str
+    done: int
+    total: int
+
+
+StreamItem = JobInfo | EventInfo | StepMetrics | Saved | PhaseProgress
+"""What a job's stream says: a new status, an event, metrics of a step; where asked for, checkpoints and how
+far each phase is."""
 
 
 def stream_item(value: dict[str, Any]) -> StreamItem | None:
@@ -262,5 +320,9 @@ def stream_item(value: dict[str, Any]) -> StreamItem | None:
             metrics = cast("dict[str, object]", value.get("metrics") or {})
             numbers = {name: one for name, one in metrics.items() if isinstance(one, int | float)}
             return StepMetrics.model_validate({"step": value.get("step"), "metrics": numbers})
+        case "checkpoint":
+            return Saved.model_validate(value)
+        case "progress":
+            return PhaseProgress.model_validate(value)
         case _:
             return None

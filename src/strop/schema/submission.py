@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,6 +36,38 @@ class Wanted(StrEnum):
     CANCEL = "cancel"
 
 
+class LocalRun(BaseModel):
+    """What `strop run` asks of the private server that it keeps: a job file of this machine.
+
+    `overrides` and `given_by` are those of `pipeline.config.load_job`; `out` is the folder
+    for its checkpoints, `resume` the checkpoint to go on from.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    job_file: Path
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    given_by: dict[str, str] = Field(default_factory=dict)
+    out: Path | None = None
+    resume: Path | None = None
+
+
+class Evaluation(BaseModel):
+    """How a model is measured: every row of every dataset `n_rollouts` times. `datasets` are their names, in
+    the order of the configuration's.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    n_rollouts: int = 1
+    temperature: float = 0.0
+    datasets: list[str] = Field(default_factory=list)
+
+
+EVALUATED_EVENT = "evaluated"
+"""What came of one dataset of an evaluation, as the event's data."""
+
+
 class Submission(BaseModel):
     """`request` is the client's JSON, `config` the checked `JobConfig`; both hold the values of `runtime.env`
     and are secret. `bundles` and `layers` are by function label, `files` are (type, file id, name): what the
@@ -42,6 +75,9 @@ class Submission(BaseModel):
 
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
     newest checkpoint's step when the last of them had ended.
+
+    `owner` is the process that keeps a private server for this one job, as `store.processes` writes it: with
+    it the job ends, and no other server looks after it. Then `request` is a `LocalRun`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,3 +93,15 @@ class Submission(BaseModel):
     wanted_at: datetime | None = None
     deaths: int = 0
     reached: int = 0
+    owner: str | None = None
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """What was asked for where the job only measures."""
+        asked = self.request.get("evaluation") if self.owner is None else None
+        return Evaluation.model_validate(asked) if asked is not None else None
+
+    @property
+    def local(self) -> LocalRun | None:
+        """What was asked for by a `strop run`."""
+        return LocalRun.model_validate(self.request) if self.owner is not None else None

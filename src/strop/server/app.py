@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -11,10 +12,11 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from strop import __version__
-from strop.schema.access import Caller
+from strop.schema.access import DEFAULT_WORKSPACE, Caller
 from strop.server import (
     api_page,
     deployments,
+    evaluations,
     files,
     fine_tunes,
     functions,
@@ -23,6 +25,7 @@ from strop.server import (
     job_insights,
     models,
     openai_proxy,
+    runs,
     traces,
     triggers,
     uploads,
@@ -57,6 +60,7 @@ ROUTERS: Sequence[APIRouter] = (
     job_insights.router,
     models.router,
     deployments.router,
+    evaluations.router,
 )
 """Nouns below `/api/v1`, one module each."""
 
@@ -100,13 +104,14 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        await run_in_threadpool(clear_leftovers, settings.home, services.blobs)
-        services.layers.take_up()
+        if not settings.private:
+            await run_in_threadpool(clear_leftovers, settings.home, services.blobs)
+            services.layers.take_up()
         if backend is not None:
             services.span_forwarding = Forwarding(backend)
             services.span_forwarding.start()
         supervision = asyncio.create_task(services.supervisor.run()) if settings.supervise else None
-        if settings.supervise:
+        if settings.supervise and not settings.private:
             await services.fleets.open()
         try:
             async with open_instances(settings, database, services.blobs, services.layers) as instances:
@@ -136,12 +141,15 @@ def create_app(
     app.state.services = services
     install_failures(app)
     shown = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
-    for router in ROUTERS:
+    for router in (*ROUTERS, runs.router) if settings.private else ROUTERS:
         app.include_router(router, prefix=API, dependencies=shown, responses=FAILURES)
     for router in OPEN_ROUTERS:
         app.include_router(router)
 
     def lookup(key: str) -> Caller:
+        own = settings.own_key
+        if own is not None and secrets.compare_digest(key.encode(), own.encode()):
+            return Caller(workspace_id=DEFAULT_WORKSPACE, key_id="own", key_name="local")
         with services.database.read() as session:
             return caller_of(session, key)
 

@@ -58,7 +58,7 @@ FUNCTION_FAILURES: Responses = {
 EVENTS: Responses = {
     200: {
         "description": "Server-sent events",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {"schema": {}}},
     }
 }
 ANSWER: Responses = {
@@ -66,7 +66,7 @@ ANSWER: Responses = {
         "description": "A completion; with `stream`, server-sent events",
         "content": {
             "application/json": {"schema": {"type": "object"}},
-            "text/event-stream": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {}},
         },
     }
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from python_multipart.multipart import parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
@@ -59,8 +58,7 @@ _PARTS = ("files", "file")
 async def upload(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise RequestError("expected multipart/form-data", fix="send the file as the part `files`")
-    whole = _Whole(request.scope, request.receive)
-    async with whole.form(max_files=MAX_FILES, max_fields=MAX_FILES + 10) as form:
+    async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES + 10) as form:
         stored = await run_in_threadpool(_store_all, services, caller, form)
     uploaded = [{"name": file.name, "file_id": file.file_id} for file in stored]
     return output(request, {"uploaded_files": uploaded, "failed_uploads": []}, key="data")
@@ -106,20 +104,6 @@ def delete(request: Request, services: ServicesHere, caller: CallerHere, file_id
         if not is_held(session, file.sha256):
             services.blobs.delete(blob_key(file.sha256))
     return output(request, {"file_id": file_id, "deleted": True}, key="data")
-
-
-class _Whole(Request):
-    """A form that has its last boundary: what stops before it is not what the client meant to send."""
-
-    async def stream(self) -> AsyncGenerator[bytes]:
-        _, options = parse_options_header(self.headers["content-type"])
-        end = b"--" + options.get(b"boundary", b"") + b"--"
-        tail = b""
-        async for chunk in super().stream():
-            tail = (tail + chunk)[-len(end) - 4096 :]
-            yield chunk
-        if end not in tail:
-            raise RequestError("the form stops before its last boundary", fix="send it again, whole")
 
 
 def blob_key(sha256: str) -> str:

@@ -103,14 +103,7 @@ def get(request: Request, services: ServicesHere, caller: CallerHere, job_id: st
 
 @router.post("/{job_id}/cancel", summary="End a job; a running one saves a checkpoint first")
 def cancel(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    with services.database.write() as session:
-        job = _supervised(session, caller, job_id)
-        if job.status is not JobStatus.CANCELING:
-            running = job.status is JobStatus.RUNNING
-            move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
-            want(session, job_id, Wanted.CANCEL)
-            record_event(session, _event(job_id, "cancel_asked", f"{caller.key_name} asked to cancel"))
-    services.wake()
+    cancel_job(services, caller, job_id)
     return _told(request, services, caller, job_id)
 
 
@@ -154,9 +147,25 @@ def delete(request: Request, services: ServicesHere, caller: CallerHere, job_id:
     return output(request, {"status": "success", "job_id": job_id})
 
 
-def new_job_id() -> str:
+def cancel_job(services: Services, caller: Caller, job_id: str) -> None:
+    """Ask a job to end.
+
+    Raises:
+        MissingError: no such job here. ConflictError: it has ended, or nobody looks after it.
+    """
+    with services.database.write() as session:
+        job = _supervised(session, caller, job_id, may_cancel=True)
+        if job.status is not JobStatus.CANCELING:
+            running = job.status is JobStatus.RUNNING
+            move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
+            want(session, job_id, Wanted.CANCEL)
+            record_event(session, _event(job_id, "cancel_asked", f"{caller.key_name} asked to cancel"))
+    services.wake()
+
+
+def new_job_id(prefix: str = "ft") -> str:
     """Sortable by time; the rest cannot be guessed."""
-    return f"ft-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(8)}"
+    return f"{prefix}-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(8)}"
 
 
 def _checked(services: Services, caller: Caller, asked: JobAsked, job_id: str) -> tuple[JobConfig, JobPlan]:
@@ -181,15 +190,19 @@ def _output_name(model: str, job_id: str) -> str:
     return f"{stem.strip('._-')[-80:].lstrip('._-') or 'model'}-{job_id}"
 
 
-def _supervised(session: Session, caller: Caller, job_id: str) -> Job:
-    """A job that this server looks after.
+def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bool = False) -> Job:
+    """A job that this server looks after. One of a private server can only be canceled by others.
 
     Raises:
         MissingError: no such job here. ConflictError: it is a run of its own.
     """
     job = get_job(session, job_id, workspace_id=caller.workspace_id)
-    if not submissions_of(session, [job_id]):
-        raise ConflictError(f"job {job_id!r} is a `strop run` of its own", fix="press Ctrl-C where it runs")
+    submission = submissions_of(session, [job_id]).get(job_id)
+    if submission is None or (submission.owner is not None and not may_cancel):
+        raise ConflictError(
+            f"job {job_id!r} is a `strop run` of its own",
+            fix="cancel it, or press Ctrl-C where it runs; strop run --resume goes on with it",
+        )
     return job
 
 

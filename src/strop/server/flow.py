@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from strop.schema.config import JobConfig
+from strop.schema.submission import LocalRun
 
 
 class Flow(Protocol):
@@ -12,6 +13,14 @@ class Flow(Protocol):
 
     def check(self, job: dict[str, Any]) -> JobConfig:
         """A job in the form of `job.yaml`, with paths of this machine -> its configuration.
+
+        Raises:
+            ConfigError, DataError: everything that is wrong with it and with its rows.
+        """
+        ...
+
+    def load(self, asked: LocalRun) -> JobConfig:
+        """A job file of this machine -> its configuration, which knows where its values came from.
 
         Raises:
             ConfigError, DataError: everything that is wrong with it and with its rows.

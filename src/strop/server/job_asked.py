@@ -59,13 +59,12 @@ class FunctionAsked(RuntimeAsked):
     weight: float | None = Field(default=None, ge=0)
     timeout: float | None = Field(default=None, gt=0, le=86_400)
     reward_metric_weight: dict[str, float] | None = None
+    preset: str | None = Field(default=None, min_length=1, max_length=100)
+    params: dict[str, Any] | None = None
 
     @property
     def entity_id(self) -> str | None:
         return self.rollout_id or self.reward_id or self.group_reward_id
-
-    def not_honoured(self) -> list[str]:
-        return [*(["reward_metric_weight"] if self.reward_metric_weight else []), *super().not_honoured()]
 
 
 Datasets = Annotated[list[DatasetAsked], Field(max_length=MAX_ITEMS)]

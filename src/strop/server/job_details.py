@@ -13,9 +13,16 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from strop.schema.function import TaskStatus
-from strop.schema.job import Job, JobStatus
+from strop.schema.job import Job, JobStatus, Progress
 from strop.server.documented import EVENTS
-from strop.server.job_views import checkpoint_shown, event_shown, job_shown, line_shown, trajectory_shown
+from strop.server.job_views import (
+    checkpoint_shown,
+    event_shown,
+    job_shown,
+    line_shown,
+    saved_shown,
+    trajectory_shown,
+)
 from strop.server.json_body import JsonRoute
 from strop.server.replies import output, without_nulls
 from strop.server.services import CallerHere, Services, ServicesHere
@@ -26,6 +33,7 @@ from strop.store.events import list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
 from strop.store.metrics import step_metrics
+from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
@@ -33,6 +41,8 @@ from strop.store.trajectories import get_trajectory, list_trajectories
 router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
 
 _POLL_S = 0.5
+_LAST_EVENTS = ("published", "not_published", "result")
+"""What comes after the last step and its checkpoint; the rest comes before what it explains."""
 _KEEP_ALIVE_S = 15.0
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
@@ -156,9 +166,16 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
     response_class=StreamingResponse,
     responses=EVENTS,
 )
-async def stream(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+async def stream(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    job_id: str,
+    progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
+) -> Response:
     await services.streams.look(_job, services.database, job_id, caller.workspace_id)
-    return EventStream(_follow(services, job_id, request), services.streams, caller.workspace_id)
+    told = _Told(with_progress=progress)
+    return EventStream(_follow(services, job_id, request, told), services.streams, caller.workspace_id)
 
 
 @dataclass(slots=True)
@@ -169,10 +186,12 @@ class _Told:
     cursor: str | None = None
     steps: dict[int, int] = field(default_factory=dict[int, int])
     number: int = 0
+    with_progress: bool = False
+    progress: Progress | None = None
+    checkpoints: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
 
 
-async def _follow(services: Services, job_id: str, request: Request) -> AsyncGenerator[str]:
-    told = _Told()
+async def _follow(services: Services, job_id: str, request: Request, told: _Told) -> AsyncGenerator[str]:
     silent_since = time.monotonic()
     while True:
         frames, ended = await services.streams.look(_news, services.database, job_id, told)
@@ -196,7 +215,11 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         page = list_events(session, job_id, after=told.cursor)
         curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
         submission = submissions_of(session, [job_id]).get(job_id)
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in page.items]
+        progress = find_progress(session, job_id) if told.with_progress else None
+        saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
+    told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
+    first = [event for event in page.items if event.kind not in _LAST_EVENTS]
+    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in first]
     told.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
     for name, points in curves.items():
@@ -206,6 +229,14 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         if len(values) > told.steps.get(step, 0):
             told.steps[step] = len(values)
             news.append({"type": "metrics", "step": step, "metrics": values})
+    for one in saved:
+        if (one.step, one.published) not in told.checkpoints:
+            told.checkpoints.add((one.step, one.published))
+            news.append({"type": "checkpoint", **saved_shown(one)})
+    news += [{"type": "event", **event_shown(event)} for event in told_last]
+    if progress is not None and progress != told.progress and not job.status.final:
+        told.progress = progress
+        news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
     if job.status is not told.status:
         told.status = job.status
         news.append({"type": "status", **job_shown(job, submission)})

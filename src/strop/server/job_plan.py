@@ -122,6 +122,9 @@ class Planner:
     def _functions(self, plan: JobPlan, asked: JobAsked) -> list[dict[str, Any]]:
         functions: list[dict[str, Any]] = []
         for place, expected, one in asked.functions():
+            if one.preset is not None:
+                functions.append(self._preset(place, expected, one))
+                continue
             entity = self._entity(place, expected, one)
             if entity is None:
                 continue
@@ -136,6 +139,13 @@ class Planner:
             if unused:
                 plan.notes.append(f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}")
         return functions
+
+    def _preset(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> dict[str, Any]:
+        """A reward that needs no registered code; its name and parameters are the flow's to check."""
+        if expected is not None or one.entity_id is not None:
+            self._complain(f"{place}.preset", "stands beside an id, or as a rollout", "a preset is a reward")
+        preset: dict[str, Any] = {"preset": one.preset, "params": one.params or {}, **_settings(one)}
+        return preset | ({"name": one.name} if one.name else {})
 
     def _entity(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> Entity | None:
         entity_id = one.entity_id
@@ -168,20 +178,31 @@ class Planner:
 
 
 def _function(entity: Entity, asked: FunctionAsked, root: Path) -> dict[str, Any]:
-    runtime: dict[str, Any] = asked.sizes()
-    if asked.env:
-        runtime["env"] = asked.env_texts
     function: dict[str, Any] = {
         "type": entity.type.value,
         "name": asked.name or entity.func,
         "fcmodel": {"classpath": entity.classpath, "zipdir": str(root)},
-        "runtime": runtime,
+        **_settings(asked),
     }
-    if asked.timeout is not None:
-        function["timeout"] = asked.timeout
-    if asked.weight is not None and entity.type is not FunctionType.ROLLOUT:
-        function["weight"] = asked.weight
+    if entity.type is FunctionType.ROLLOUT:
+        for key in ("weight", "reward_metric_weight"):
+            function.pop(key, None)
     return function
+
+
+def _settings(asked: FunctionAsked) -> dict[str, Any]:
+    """How a function of a job runs and what it weighs, where the client said so."""
+    runtime: dict[str, Any] = asked.sizes()
+    if asked.env:
+        runtime["env"] = asked.env_texts
+    settings: dict[str, Any] = {"runtime": runtime}
+    if asked.timeout is not None:
+        settings["timeout"] = asked.timeout
+    if asked.weight is not None:
+        settings["weight"] = asked.weight
+    if asked.reward_metric_weight:
+        settings["reward_metric_weight"] = asked.reward_metric_weight
+    return settings
 
 
 def _split_hyper_parameters(asked: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

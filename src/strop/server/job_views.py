@@ -58,6 +58,18 @@ def checkpoint_shown(checkpoint: Checkpoint, model_name: str, *, best: bool) -> 
     }
 
 
+def saved_shown(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint as the stream tells of it. The folder is of use on the server's machine only."""
+    return {
+        "step": checkpoint.step,
+        "folder": str(checkpoint.folder),
+        "validation": checkpoint.validation,
+        "best": checkpoint.best,
+        "published": checkpoint.published,
+        "policy_version": checkpoint.policy_version,
+    }
+
+
 def event_shown(event: Event) -> dict[str, Any]:
     return {
         "kind": event.kind,

@@ -1,29 +1,34 @@
-"""Bytes of a body -> JSON values that mean one thing, or a 400 that says where they do not.
+"""Bytes of a body -> JSON that means one thing, or a whole form; else a 400 that says where it is not.
 
 Python's own reader takes a name that stands twice (the last one wins), NaN and nesting that breaks whatever
-walks it later. Every route that FastAPI reads a body for goes through here.
+walks it later; that of forms takes one that was cut off. Every route below `/api/v1` goes through here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, cast
 
 from fastapi import Request
 from fastapi.routing import APIRoute
+from python_multipart.multipart import parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from strop.errors import RequestError
 
 MAX_DEPTH = 64
+_AFTER_END_BYTES = 4096
+"""A form may say something behind its end; nobody does."""
+
 MAX_VALUES = 100_000
 """In one body; the largest job that means something has a few hundred."""
 
 
 class JsonRoute(APIRoute):
-    """A route whose JSON body is read by `read_json`."""
+    """A route whose JSON body is read by `read_json`, and whose form has its end."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -38,6 +43,19 @@ class JsonRoute(APIRoute):
 
 
 class _Strict(Request):
+    async def stream(self) -> AsyncGenerator[bytes]:
+        kind, options = parse_options_header(self.headers.get("content-type"))
+        if kind != b"multipart/form-data":
+            async for chunk in super().stream():
+                yield chunk
+            return
+        end, tail = b"--" + options.get(b"boundary", b"") + b"--", b""
+        async for chunk in super().stream():
+            tail = (tail + chunk)[-len(end) - _AFTER_END_BYTES :]
+            yield chunk
+        if end not in tail:
+            raise RequestError("the form stops before its last boundary", fix="send it again, whole")
+
     async def json(self) -> Any:
         try:
             return read_json(await self.body())
@@ -115,6 +133,8 @@ def _walk(value: Any) -> None:
             todo.extend((f"{place}[{index}]", depth + 1, item) for index, item in enumerate(items))
         elif isinstance(one, str):
             _check_text(place, one)
+        elif isinstance(one, float) and not math.isfinite(one):
+            raise RequestError(f"{_printable(place)}: a number too large", fix="write less than 1e308")
 
 
 def _check_text(place: str, text: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from strop.errors import ConflictError, StoreError
 from strop.store.home import SERVER_FILE
+from strop.store.processes import this_process
 
 LOCK = "server.lock"
 """Held by the server that runs; its end, however it comes, frees it."""
@@ -60,7 +61,7 @@ def written_down(folder: Path, url: str) -> Generator[None]:
         StoreError: the file cannot be written.
     """
     path = folder / SERVER_FILE
-    text = json.dumps({"url": url, "pid": os.getpid()}) + "\n"
+    text = json.dumps({"url": url, "pid": os.getpid(), "process": str(this_process())}) + "\n"
     part = path.with_name(f".{SERVER_FILE}.{os.getpid()}")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,9 @@ class Settings:
     `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs`
     trainers work at once, others queue; each may die `max_deaths` times in a row without a new checkpoint.
     With `supervise` off no trainer is started: another server on the same store does that.
+
+    A private server is kept by one command for itself: `owner` is that process, `own_key` the key that it
+    alone knows. It looks after its owner's jobs and nothing else, and they end with it.
     """
 
     home: Path = field(default_factory=home)
@@ -52,7 +55,13 @@ class Settings:
     max_deaths: int = 3
     cancel_grace_s: float = 300.0
     supervise: bool = True
+    owner: str | None = None
+    own_key: str | None = field(default=None, repr=False)
     limits: Limits = Limits()
+
+    @property
+    def private(self) -> bool:
+        return self.owner is not None
 
     @property
     def database_place(self) -> str | URL:

@@ -14,7 +14,7 @@ from strop.gateway.openai_types import ChatRequest
 from strop.gateway.refusals import ClientGone, RequestRefused
 from strop.gateway.replies import choice, completion, message_of, token_logprobs, usage_of
 from strop.gateway.sampling import derive_seed
-from strop.schema.sampling import CompletionChunk
+from strop.schema.sampling import Completion, CompletionChunk
 from strop.serving.metrics import Outcome
 from strop.serving.model import ServedModel
 
@@ -86,10 +86,13 @@ class ServedCall:
         async for _ in self._answering.chunks():
             continue
 
-    def logprobs_of(self, token_ids: tuple[int, ...], logprobs: tuple[float, ...]) -> dict[str, Any] | None:
+    def logprobs_of(self, piece: Completion | CompletionChunk) -> dict[str, Any] | None:
+        """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(token_ids, logprobs, self._model.renderer.token_text)
+        return token_logprobs(
+            piece.token_ids, piece.logprobs, piece.likeliest, self._model.renderer.token_text
+        )
 
     def reply(self) -> dict[str, Any]:
         """Raises:
@@ -115,7 +118,7 @@ class ServedCall:
         message, _ = message_of(
             sampled.text, parses_tools=self.request.parses_tools, seed=derive_seed(self.reply_id, index)
         )
-        logprobs = self.logprobs_of(sampled.token_ids, sampled.logprobs)
+        logprobs = self.logprobs_of(sampled)
         return choice(index, message, sampled.finish_reason, logprobs)
 
     def _leave(self) -> None:

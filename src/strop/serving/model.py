@@ -95,6 +95,7 @@ def _params(request: ChatRequest, defaults: SamplingDefaults, room: int) -> Samp
         top_p=defaults.top_p if top_p is None else top_p,
         top_k=defaults.top_k if top_k is None else max(top_k, 0),
         stop=request.stop_strings,
+        top_logprobs=request.top_logprobs or 0,
     )
 
 

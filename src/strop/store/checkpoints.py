@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Text, UniqueConstraint, false, select, update
+from sqlalchemy import UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
@@ -18,8 +18,8 @@ class CheckpointRow(Base):
     __tablename__ = "checkpoints"
     __table_args__ = (UniqueConstraint("job_id", "step"),)
 
-    checkpoint_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
+    checkpoint_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
     step: Mapped[int]
     folder: Mapped[str] = mapped_column(Written)
     policy_version: Mapped[int]

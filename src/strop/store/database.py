@@ -1,7 +1,8 @@
 """URL -> an open database at the newest schema: sessions to read in and sessions to write in.
 
-SQLite at `STROP_HOME/strop.db` by default; any SQLAlchemy URL by `STROP_DATABASE_URL`. Callers open it once a
-process and pass it on; nothing here is global.
+SQLite at `STROP_HOME/strop.db` by default; PostgreSQL by `STROP_DATABASE_URL`. On both, those who write
+take turns: what a writer has read holds until it commits, and rows appear in the order of their ids. Callers
+open it once a process and pass it on; nothing here is global.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -23,8 +25,8 @@ from strop.store.schema_version import upgrade
 BUSY_TIMEOUT_MS = 10_000
 """How long a writer waits for another process's transaction; ours take milliseconds."""
 
-_MIGRATION_LOCK = 0x5_7209
-"""Any number, so that two processes on PostgreSQL never migrate at once."""
+_WRITERS_LOCK = 0x5_7209
+"""Any number: the advisory lock that a writer on PostgreSQL holds for its transaction."""
 
 
 class Database:
@@ -93,10 +95,7 @@ def open_database(url: str | URL | None = None) -> Database:
         database = Database(engine)
         try:
             with database.write() as session:
-                connection = session.connection()
-                if connection.dialect.name == "postgresql":
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
-                upgrade(connection, hidden)
+                upgrade(session.connection(), hidden)
         except BaseException:
             database.close()
             raise
@@ -105,10 +104,13 @@ def open_database(url: str | URL | None = None) -> Database:
 
 def _parsed(url: str | URL) -> URL:
     try:
-        return make_url(url)
+        parsed = make_url(url)
     except ArgumentError as error:  # its text repeats the URL, and with it the password
         fix = "the form is postgresql+psycopg://user:password@host/name or sqlite:////absolute/path.db"
         raise StoreError("the database URL cannot be read", fix=fix) from error.with_traceback(None)
+    # As most tools write it; SQLAlchemy would take an older driver.
+    plain = parsed.drivername in ("postgres", "postgresql")
+    return parsed.set(drivername="postgresql+psycopg") if plain else parsed
 
 
 def _engine(url: URL) -> Engine:
@@ -130,11 +132,14 @@ def _engine(url: URL) -> Engine:
     except ModuleNotFoundError as error:
         raise StoreError(
             f"the driver for {url.drivername!r} is not installed ({error.name})",
-            fix="pip install psycopg[binary] for PostgreSQL, with postgresql+psycopg:// as the URL's start",
+            fix="pip install 'strop[postgres]' for PostgreSQL, with postgresql+psycopg:// as the URL's start",
         ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "begin", _sqlite_begin)
+    elif engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _postgres_settings)
+        event.listen(engine, "begin", _postgres_begin)
     return engine
 
 
@@ -166,8 +171,24 @@ def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
 
 def _sqlite_begin(connection: Connection) -> None:
     """Writers wait for the lock at the start: a reader that turned writer would be refused at once."""
-    writes = connection.get_execution_options().get("strop_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+
+
+def _postgres_settings(connection: DBAPIConnection, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"SET lock_timeout = {BUSY_TIMEOUT_MS}")
+    cursor.close()
+    connection.commit()
+
+
+def _postgres_begin(connection: Connection) -> None:
+    """Else two writers could check the same state, and who follows ids could miss one that comes late."""
+    if _writes(connection):
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK})")
+
+
+def _writes(connection: Connection) -> bool:
+    return connection.get_execution_options().get("strop_write", False)
 
 
 @contextmanager
@@ -187,5 +208,10 @@ def _fix(text: str) -> str | None:
         "unable to open": "check that the folder exists and can be written, or set STROP_HOME",
         "malformed": "the file is damaged; restore it from a copy, or move it away to start anew",
         "not a database": "the file is something else; move it away, or set STROP_DATABASE_URL",
+        "lock timeout": "another process holds a long transaction on it; end that process or wait",
+        "No space left": "free some disk space there; what was not written is kept and tried again",
+        "authentication failed": "check user and password in STROP_DATABASE_URL",
+        "does not exist": "make the database and its user first: createdb strop; or check STROP_DATABASE_URL",
+        "connection failed": "start PostgreSQL, or check host and port in STROP_DATABASE_URL",
     }
     return next((fix for sign, fix in fixes.items() if sign in text), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Text, func, select, update
+from sqlalchemy import Index, func, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
@@ -18,16 +18,16 @@ class DeploymentRow(Base):
     __tablename__ = "deployments"
     __table_args__ = (Index(None, "workspace_id", "created_at", "deployed_model"), Index(None, "model_name"))
 
-    deployed_model: Mapped[str] = mapped_column(Text, primary_key=True)
-    workspace_id: Mapped[str] = mapped_column(Text)
-    model_name: Mapped[str] = mapped_column(Text)
+    deployed_model: Mapped[str] = mapped_column(Written, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written)
+    model_name: Mapped[str] = mapped_column(Written)
     base_model: Mapped[str] = mapped_column(Written)
     source: Mapped[str] = mapped_column(Written)
-    plan: Mapped[str] = mapped_column(Text)
+    plan: Mapped[str] = mapped_column(Written)
     capacity: Mapped[int]
     rpm_limit: Mapped[int | None]
     tpm_limit: Mapped[int | None]
-    status: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Written)
     error: Mapped[str | None] = mapped_column(Written)
     creator: Mapped[str] = mapped_column(Written)
     modifier: Mapped[str] = mapped_column(Written)
@@ -135,7 +135,7 @@ def served_from(session: Session, model_name: str) -> list[str]:
 
 
 def _row(session: Session, deployed_model: str, workspace_id: str | None) -> DeploymentRow:
-    row = None if "\0" in deployed_model else session.get(DeploymentRow, deployed_model)
+    row = session.get(DeploymentRow, deployed_model)
     if row is None or workspace_id not in (None, row.workspace_id):
         raise _missing(deployed_model)
     return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, Text, UniqueConstraint, delete, select, update
+from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, delete, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
@@ -18,9 +18,9 @@ from strop.store.tables import Base
 class UploadRow(Base):
     __tablename__ = "uploads"
 
-    workspace_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written, primary_key=True)
     unique_key: Mapped[str] = mapped_column(Written, primary_key=True)
-    sha256: Mapped[str] = mapped_column(Text)
+    sha256: Mapped[str] = mapped_column(Written)
     size: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -38,13 +38,13 @@ class EntityRow(Base):
     __tablename__ = "entities"
     __table_args__ = (UniqueConstraint("workspace_id", "unique_key", "type"),)
 
-    entity_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    workspace_id: Mapped[str] = mapped_column(Text)
-    type: Mapped[str] = mapped_column(Text)
+    entity_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written)
+    type: Mapped[str] = mapped_column(Written)
     name: Mapped[str] = mapped_column(Written)
     func: Mapped[str] = mapped_column(Written)
     unique_key: Mapped[str] = mapped_column(Written)
-    bundle: Mapped[str] = mapped_column(Text)
+    bundle: Mapped[str] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
     def entity(self) -> Entity:
@@ -63,10 +63,10 @@ class EntityRow(Base):
 class LayerRow(Base):
     __tablename__ = "layers"
 
-    workspace_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    layer_code: Mapped[str] = mapped_column(Text, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    layer_code: Mapped[str] = mapped_column(Written, primary_key=True)
     requirements: Mapped[str] = mapped_column(Written)
-    status: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Written)
     log: Mapped[str] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -85,10 +85,10 @@ class InstanceRow(Base):
     __tablename__ = "instances"
     __table_args__ = (Index(None, "workspace_id", "created_at"),)
 
-    instance_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    workspace_id: Mapped[str] = mapped_column(Text)
-    entity_id: Mapped[str] = mapped_column(Text, ForeignKey("entities.entity_id", ondelete="CASCADE"))
-    status: Mapped[str] = mapped_column(Text)
+    instance_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written)
+    entity_id: Mapped[str] = mapped_column(Written, ForeignKey("entities.entity_id", ondelete="CASCADE"))
+    status: Mapped[str] = mapped_column(Written)
     error: Mapped[str | None] = mapped_column(Written)
     runtime: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)

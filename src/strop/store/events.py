@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, Text, select
+from sqlalchemy import Index, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.job import Event
@@ -18,8 +18,8 @@ class EventRow(Base):
     __table_args__ = (Index(None, "job_id", "id"),)
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
-    kind: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    kind: Mapped[str] = mapped_column(Written)
     message: Mapped[str] = mapped_column(Written)
     step: Mapped[int | None]
     data: Mapped[dict[str, Any]] = mapped_column(PackedJson)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Index, Text, func, select
+from sqlalchemy import BigInteger, Index, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
@@ -17,14 +17,14 @@ class FileRow(Base):
     __tablename__ = "files"
     __table_args__ = (Index(None, "workspace_id", "created_at", "file_id"), Index(None, "sha256"))
 
-    file_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    workspace_id: Mapped[str] = mapped_column(Text)
+    file_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written)
     name: Mapped[str] = mapped_column(Written)
     description: Mapped[str] = mapped_column(Written)
-    purpose: Mapped[str] = mapped_column(Text)
+    purpose: Mapped[str] = mapped_column(Written)
     size: Mapped[int] = mapped_column(BigInteger)
-    sha256: Mapped[str] = mapped_column(Text)
-    md5: Mapped[str] = mapped_column(Text)
+    sha256: Mapped[str] = mapped_column(Written)
+    md5: Mapped[str] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
     def file(self) -> StoredFile:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Index, Text, delete, select
+from sqlalchemy import Index, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.finding import Evidence, Finding, Severity
 from strop.schema.finding import Text as InBoth
-from strop.store.columns import ROW_ID, PackedJson, UtcTime
+from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
 from strop.store.tables import Base, of_job
 
 
@@ -20,9 +20,9 @@ class FindingRow(Base):
     __table_args__ = (Index(None, "job_id", "rule", "first_step", unique=True),)
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
-    rule: Mapped[str] = mapped_column(Text)
-    severity: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    rule: Mapped[str] = mapped_column(Written)
+    severity: Mapped[str] = mapped_column(Written)
     first_step: Mapped[int]
     last_step: Mapped[int]
     ended_step: Mapped[int | None]

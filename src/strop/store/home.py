@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 SERVER_FILE = "server.json"
-"""Written there by the server that runs: its `url` and its `pid`."""
+"""Written there by the server that runs: its `url`, its `pid`, and which `process` that is."""
 
 KEY_FILE = "api_key"
 """The first key of that server."""

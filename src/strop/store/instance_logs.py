@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from sqlalchemy import ForeignKey, Index, Text, func, insert, select
+from sqlalchemy import ForeignKey, Index, func, insert, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.store.columns import ROW_ID, UtcTime, Written
@@ -20,8 +20,8 @@ class InstanceLogRow(Base):
     __table_args__ = (Index(None, "instance_id", "id"),)
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    instance_id: Mapped[str] = mapped_column(Text, ForeignKey("instances.instance_id", ondelete="CASCADE"))
-    stream: Mapped[str] = mapped_column(Text)
+    instance_id: Mapped[str] = mapped_column(Written, ForeignKey("instances.instance_id", ondelete="CASCADE"))
+    stream: Mapped[str] = mapped_column(Written)
     text: Mapped[str] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -46,6 +46,7 @@ def instance_lines(
     keywords: Sequence[str] = (),
 ) -> tuple[list[Line], int]:
     """Page `page_no` (from 1), oldest first, of the lines with every keyword; and how many there are.
+    Capitals make no difference.
 
     Units:
         since_s, until_s: seconds since 1970, both inclusive.
@@ -56,7 +57,7 @@ def instance_lines(
     if until_s is not None:
         query = query.where(InstanceLogRow.created_at < datetime.fromtimestamp(until_s + 1, UTC))
     for word in keywords:
-        query = query.where(InstanceLogRow.text.contains(word, autoescape=True))
+        query = query.where(InstanceLogRow.text.icontains(word, autoescape=True))
     total = session.scalar(select(func.count()).select_from(query.subquery())) or 0
     rows = session.scalars(
         query.order_by(InstanceLogRow.id).offset((page_no - 1) * page_size).limit(page_size)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Index, Text, select
+from sqlalchemy import Index, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.job import JobStatus
-from strop.store.columns import ROW_ID, UtcTime
+from strop.store.columns import ROW_ID, UtcTime, Written
 from strop.store.tables import Base, of_job
 
 
@@ -17,8 +17,8 @@ class JobMoveRow(Base):
     __table_args__ = (Index(None, "job_id", "id"),)
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
-    status: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    status: Mapped[str] = mapped_column(Written)
     at: Mapped[datetime] = mapped_column(UtcTime)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from strop.schema.job import Job, JobStatus
+from strop.schema.job import Job, JobKind, JobStatus
 from strop.store.events import EventRow
 from strop.store.jobs import JobRow
 from strop.store.tables import Page, page_of
@@ -26,7 +26,8 @@ def find_jobs(
     limit: int = 50,
 ) -> Page[Job]:
     """Newest first; every word must be in the job's name, id or model. `after` is the last `next`."""
-    query = select(JobRow).where(JobRow.workspace_id == workspace_id)
+    training = JobRow.kind == JobKind.TRAINING.value
+    query = select(JobRow).where(JobRow.workspace_id == workspace_id, training)
     if statuses:
         query = query.where(JobRow.status.in_([status.value for status in statuses]))
     for word in words:

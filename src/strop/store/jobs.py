@@ -6,12 +6,12 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Select, Text, column, delete, func, select, table, tuple_, update
+from sqlalchemy import Index, Select, column, delete, func, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
 from strop.schema.access import DEFAULT_WORKSPACE
-from strop.schema.job import ALLOWED_MOVES, Job, JobStatus
+from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import PackedJson, UtcTime, Written
 from strop.store.job_moves import record_move
 from strop.store.processes import ProcessMark, is_gone, this_process
@@ -25,20 +25,21 @@ class JobRow(Base):
         Index(None, "workspace_id", "created_at", "job_id"),
     )
 
-    job_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, primary_key=True)
     name: Mapped[str] = mapped_column(Written)
-    status: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Written)
     model: Mapped[str] = mapped_column(Written)
-    workspace_id: Mapped[str] = mapped_column(Text, server_default=DEFAULT_WORKSPACE)
+    kind: Mapped[str] = mapped_column(Written, server_default=JobKind.TRAINING.value)
+    workspace_id: Mapped[str] = mapped_column(Written, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
-    host: Mapped[str | None] = mapped_column(Text)
+    host: Mapped[str | None] = mapped_column(Written)
     pid: Mapped[int | None]
-    process_started: Mapped[str | None] = mapped_column(Text)
-    resumes: Mapped[str | None] = mapped_column(Text)
+    process_started: Mapped[str | None] = mapped_column(Written)
+    resumes: Mapped[str | None] = mapped_column(Written)
 
     def job(self) -> Job:
         return Job(
@@ -46,6 +47,7 @@ class JobRow(Base):
             name=self.name,
             status=JobStatus(self.status),
             model=self.model,
+            kind=JobKind(self.kind),
             workspace_id=self.workspace_id,
             config=self.config,
             error=self.error,
@@ -59,7 +61,7 @@ class JobRow(Base):
         )
 
 
-_SUBMITTED = table("submissions", column("job_id"))
+_SUBMITTED = table("submissions", column("job_id"), column("owner"))
 """By its name: the module of that table stands on this one."""
 
 
@@ -71,7 +73,8 @@ def create_job(session: Session, job: Job) -> None:
     """
     if session.get(JobRow, job.job_id) is not None:
         raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
-    session.add(JobRow(**{**job.model_dump(), "status": job.status.value}))
+    values = job.model_dump() | {"status": job.status.value, "kind": job.kind.value}
+    session.add(JobRow(**values))
     session.flush()
     record_move(session, job.job_id, job.status, job.created_at)
 
@@ -91,11 +94,12 @@ def list_jobs(
     *,
     workspace_id: str | None = None,
     status: JobStatus | None = None,
+    kind: JobKind = JobKind.TRAINING,
     after: str | None = None,
     limit: int = 50,
 ) -> Page[Job]:
-    """Newest first. `after` is the `next` of the page before."""
-    query = _matching(workspace_id, status).limit(limit + 1)
+    """Jobs of one kind, newest first. `after` is the `next` of the page before."""
+    query = _matching(workspace_id, status, kind).limit(limit + 1)
     if after is not None:
         last = session.get(JobRow, after)
         if last is None:
@@ -106,11 +110,17 @@ def list_jobs(
 
 
 def numbered_jobs(
-    session: Session, *, workspace_id: str, status: JobStatus | None = None, page_no: int, page_size: int
+    session: Session,
+    *,
+    workspace_id: str,
+    status: JobStatus | None = None,
+    kind: JobKind = JobKind.TRAINING,
+    page_no: int,
+    page_size: int,
 ) -> tuple[list[Job], int]:
-    """Page `page_no` (from 1) of a workspace, newest first, and how many jobs there are: the form that
-    DashScope's clients ask in."""
-    query = _matching(workspace_id, status)
+    """Page `page_no` (from 1) of a workspace's jobs of one kind, newest first, and how many there are: the
+    form that DashScope's clients ask in."""
+    query = _matching(workspace_id, status, kind)
     total = session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
     rows = session.scalars(query.offset((page_no - 1) * page_size).limit(page_size))
     return [row.job() for row in rows], total
@@ -150,8 +160,12 @@ def name_output(session: Session, job_id: str, name: str) -> None:
     row.config = {**row.config, "tuned_model_name": name}
 
 
-def _matching(workspace_id: str | None, status: JobStatus | None) -> Select[JobRow]:
-    query = select(JobRow).order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+def _matching(workspace_id: str | None, status: JobStatus | None, kind: JobKind) -> Select[JobRow]:
+    query = (
+        select(JobRow)
+        .where(JobRow.kind == kind.value)
+        .order_by(JobRow.created_at.desc(), JobRow.job_id.desc())
+    )
     if workspace_id is not None:
         query = query.where(JobRow.workspace_id == workspace_id)
     return query if status is None else query.where(JobRow.status == status.value)
@@ -219,18 +233,27 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
     """Move every job whose process is gone to FAILED, with the reason. Returns them.
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
-    known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart.
+    known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart; a
+    private server's are lost with it.
     """
     moving = [status.value for status in JobStatus if not status.final]
-    own = JobRow.job_id.not_in(select(_SUBMITTED.c.job_id))
-    rows = session.scalars(
-        select(JobRow).where(JobRow.status.in_(moving), JobRow.pid.is_not(None), own)
+    found = session.execute(
+        select(JobRow, _SUBMITTED.c.job_id, _SUBMITTED.c.owner)
+        .outerjoin(_SUBMITTED, _SUBMITTED.c.job_id == JobRow.job_id)
+        .where(JobRow.status.in_(moving))
     ).all()
-    return [
-        move_job(session, row.job_id, JobStatus.FAILED, error=_lost(mark))
-        for row in rows
-        if (mark := _process_of(row)) is not None and (row.job_id == surely or is_gone(mark))
-    ]
+    lost: list[Job] = []
+    for row, submitted, owner in found:
+        if submitted is not None and owner is None:
+            continue
+        marks = [mark for mark in (_process_of(row), _mark(owner)) if mark is not None]
+        if marks and (row.job_id == surely or all(is_gone(mark) for mark in marks)):
+            lost.append(move_job(session, row.job_id, JobStatus.FAILED, error=_lost(marks[0])))
+    return lost
+
+
+def _mark(text: str | None) -> ProcessMark | None:
+    return None if text is None else ProcessMark.read(text)
 
 
 def live_jobs(session: Session) -> list[Job]:
@@ -256,6 +279,18 @@ def process_of(job: Job) -> ProcessMark | None:
     if job.host is None or job.pid is None or job.process_started is None:
         return None
     return ProcessMark(host=job.host, pid=job.pid, started=job.process_started)
+
+
+def describe_job(session: Session, job_id: str, config: dict[str, Any]) -> None:
+    """Write the configuration anew, once the machine has settled what was left to it. Mask secrets before.
+
+    Raises:
+        MissingError: no such job.
+    """
+    row = session.get(JobRow, job_id)
+    if row is None:
+        raise _missing(job_id)
+    row.config = config
 
 
 def unclaim_job(session: Session, job_id: str) -> None:

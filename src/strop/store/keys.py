@@ -9,7 +9,7 @@ import hashlib
 import secrets
 from datetime import UTC, datetime
 
-from sqlalchemy import ForeignKey, Text, select
+from sqlalchemy import ForeignKey, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import AccessError, ConflictError, MissingError
@@ -23,7 +23,7 @@ PREFIX = "sk-strop-"
 class WorkspaceRow(Base):
     __tablename__ = "workspaces"
 
-    workspace_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written, primary_key=True)
     name: Mapped[str] = mapped_column(Written, unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -34,10 +34,10 @@ class WorkspaceRow(Base):
 class ApiKeyRow(Base):
     __tablename__ = "api_keys"
 
-    key_id: Mapped[str] = mapped_column(Text, primary_key=True)
-    workspace_id: Mapped[str] = mapped_column(Text, ForeignKey("workspaces.workspace_id"))
+    key_id: Mapped[str] = mapped_column(Written, primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(Written, ForeignKey("workspaces.workspace_id"))
     name: Mapped[str] = mapped_column(Written)
-    digest: Mapped[str] = mapped_column(Text, unique=True)
+    digest: Mapped[str] = mapped_column(Written, unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcTime)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Index, Text, func, insert, select
+from sqlalchemy import Index, func, insert, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.job import LogLine
@@ -18,9 +18,9 @@ class LogRow(Base):
     __table_args__ = (Index(None, "job_id", "id"), Index(None, "job_id", "component", "id"))
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
-    component: Mapped[str] = mapped_column(Text)
-    stream: Mapped[str] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    component: Mapped[str] = mapped_column(Written)
+    stream: Mapped[str] = mapped_column(Written)
     text: Mapped[str] = mapped_column(Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import Text, bindparam, delete, insert, select
+from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.store.columns import Measured
+from strop.store.columns import Measured, Written
 from strop.store.tables import Base, of_job
 
 
@@ -17,8 +17,8 @@ class MetricRow(Base):
     __tablename__ = "metrics"
     __table_args__ = {"sqlite_with_rowid": False}  # noqa: RUF012  SQLAlchemy's way
 
-    job_id: Mapped[str] = mapped_column(Text, of_job(), primary_key=True)
-    name: Mapped[str] = mapped_column(Text, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, of_job(), primary_key=True)
+    name: Mapped[str] = mapped_column(Written, primary_key=True)
     step: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[float] = mapped_column(Measured, nullable=True)
 
@@ -63,5 +63,5 @@ def step_metrics(
 
 def metric_names(session: Session, job_id: str) -> list[str]:
     """The names a job has recorded, sorted."""
-    query = select(MetricRow.name).where(MetricRow.job_id == job_id).distinct().order_by(MetricRow.name)
-    return list(session.scalars(query))
+    query = select(MetricRow.name).where(MetricRow.job_id == job_id).distinct()
+    return sorted(session.scalars(query))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Text, func, or_, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, ModelError
@@ -17,11 +17,11 @@ from strop.store.tables import Base
 class ModelRow(Base):
     __tablename__ = "models"
 
-    name: Mapped[str] = mapped_column(Text, primary_key=True)
-    kind: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Written, primary_key=True)
+    kind: Mapped[str] = mapped_column(Written)
     source: Mapped[str] = mapped_column(Written)
-    workspace_id: Mapped[str | None] = mapped_column(Text, index=True)
-    job_id: Mapped[str | None] = mapped_column(Text, index=True)
+    workspace_id: Mapped[str | None] = mapped_column(Written, index=True)
+    job_id: Mapped[str | None] = mapped_column(Written, index=True)
     lineage: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
 
@@ -64,8 +64,6 @@ def register_model(session: Session, name: str, source: str) -> NamedModel:
 
 def find_model(session: Session, name: str, *, workspace_id: str | None = None) -> NamedModel | None:
     """The name as one workspace sees it; with None as the operator does."""
-    if "\0" in name:  # which PostgreSQL does not even take as a question
-        return None
     row = session.get(ModelRow, name)
     if row is None or (workspace_id is not None and row.workspace_id not in (None, workspace_id)):
         return None
@@ -149,7 +147,7 @@ def taken(name: str) -> ConflictError:
 
 
 def _listed(session: Session, workspace_id: str | None) -> list[NamedModel]:
-    query = select(ModelRow).order_by(ModelRow.name)
+    query = select(ModelRow)
     if workspace_id is not None:
         query = query.where(or_(ModelRow.workspace_id.is_(None), ModelRow.workspace_id == workspace_id))
-    return [row.model() for row in session.scalars(query)]
+    return [row.model() for row in sorted(session.scalars(query), key=lambda row: row.name)]

@@ -23,6 +23,15 @@ class ProcessMark:
     pid: int
     started: str
 
+    def __str__(self) -> str:
+        return f"{self.host} {self.pid} {self.started}"
+
+    @classmethod
+    def read(cls, text: str) -> ProcessMark:
+        """The mark that was written as text."""
+        host, pid, started = text.split(" ", 2)
+        return cls(host=host, pid=int(pid), started=started)
+
 
 def this_process() -> ProcessMark:
     """The mark of the caller's own process."""

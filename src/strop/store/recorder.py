@@ -6,6 +6,7 @@ the database refuses is kept and tried again; what can never be written is repor
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from strop.schema.finding import Finding
-from strop.schema.job import Checkpoint, Event, JobStatus, LogLine
+from strop.schema.job import Checkpoint, Event, JobStatus, LogLine, Progress
 from strop.schema.span import Span
 from strop.schema.trajectory import Group
 from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
@@ -23,9 +24,13 @@ from strop.store.findings import record_finding
 from strop.store.jobs import get_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
+from strop.store.progress import record_progress
 from strop.store.spans import record_spans
 from strop.store.trajectories import record_trajectories
 from strop.store.writer import Writer
+
+PROGRESS_S = 0.5
+"""Between two words on how far a phase is."""
 
 
 class StoreRecorder:
@@ -46,6 +51,7 @@ class StoreRecorder:
         self._database = database
         self._job_id = job_id
         self._writer = Writer(database, name=f"recorder {job_id}")
+        self._phase, self._told_progress = "", 0.0
 
     @property
     def database(self) -> Database:
@@ -120,7 +126,13 @@ class StoreRecorder:
         self._writer.put(lambda session: record_event(session, event))
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        """Not stored: progress is for who looks on now; the curves tell it afterwards."""
+        """For who looks on now: at most twice a second, and the end of each phase."""
+        now = time.monotonic()
+        if done < total and phase == self._phase and now - self._told_progress < PROGRESS_S:
+            return
+        self._phase, self._told_progress = phase, now
+        told = Progress(job_id=self._job_id, step=step, phase=phase, done=done, total=total)
+        self._writer.put(lambda session: record_progress(session, told))
 
     def log(self, component: str, stream: str, text: str) -> None:
         """Record output of a process, one row a line."""

@@ -6,11 +6,11 @@ import hashlib
 import secrets
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ForeignKey, Text, delete, select
+from sqlalchemy import ForeignKey, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.schema.access import Caller
-from strop.store.columns import UtcTime
+from strop.store.columns import UtcTime, Written
 from strop.store.keys import ApiKeyRow
 from strop.store.tables import Base
 
@@ -21,8 +21,8 @@ LIFE = timedelta(days=30)
 class SessionRow(Base):
     __tablename__ = "sessions"
 
-    digest: Mapped[str] = mapped_column(Text, primary_key=True)
-    key_id: Mapped[str] = mapped_column(Text, ForeignKey("api_keys.key_id", ondelete="CASCADE"))
+    digest: Mapped[str] = mapped_column(Written, primary_key=True)
+    key_id: Mapped[str] = mapped_column(Written, ForeignKey("api_keys.key_id", ondelete="CASCADE"))
     expires_at: Mapped[datetime] = mapped_column(UtcTime)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Index, Select, Text, select
+from sqlalchemy import BigInteger, Index, Select, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
@@ -41,13 +41,13 @@ class SpanRow(Base):
     )
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
-    trace_id: Mapped[str] = mapped_column(Text)
-    span_id: Mapped[str] = mapped_column(Text)
-    parent_span_id: Mapped[str | None] = mapped_column(Text)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    trace_id: Mapped[str] = mapped_column(Written)
+    span_id: Mapped[str] = mapped_column(Written)
+    parent_span_id: Mapped[str | None] = mapped_column(Written)
     name: Mapped[str] = mapped_column(Written)
-    kind: Mapped[str] = mapped_column(Text)
-    status: Mapped[str] = mapped_column(Text)
+    kind: Mapped[str] = mapped_column(Written)
+    status: Mapped[str] = mapped_column(Written)
     message: Mapped[str | None] = mapped_column(Written)
     start_ns: Mapped[int] = mapped_column(BigInteger)
     duration_ns: Mapped[int] = mapped_column(BigInteger)
@@ -119,7 +119,7 @@ def list_spans(
         status=status,
     )
     if name is not None:
-        query = query.where(SpanRow.name.contains(name, autoescape=True))
+        query = query.where(SpanRow.name.icontains(name, autoescape=True))
     if text is not None:
         places = (SpanRow.name, SpanRow.message, SpanRow.preview)
         query = query.where(_any_contains(places, text))
@@ -156,7 +156,7 @@ def _matching(job_id: str, **equal: object) -> Select[SpanRow]:
 
 
 def _any_contains(places: Sequence[Any], text: str) -> Any:
-    first, *others = (place.contains(text, autoescape=True) for place in places)
+    first, *others = (place.icontains(text, autoescape=True) for place in places)
     for other in others:
         first = first | other
     return first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Text, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
@@ -19,17 +19,18 @@ from strop.store.tables import Base, of_job
 class SubmissionRow(Base):
     __tablename__ = "submissions"
 
-    job_id: Mapped[str] = mapped_column(Text, of_job(), primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, of_job(), primary_key=True)
     creator: Mapped[str] = mapped_column(Written)
     request: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     bundles: Mapped[dict[str, str]] = mapped_column(PackedJson)
     layers: Mapped[dict[str, str]] = mapped_column(PackedJson)
     files: Mapped[list[tuple[str, str, str]]] = mapped_column(PackedJson)
-    wanted: Mapped[str] = mapped_column(Text)
+    wanted: Mapped[str] = mapped_column(Written)
     wanted_at: Mapped[datetime | None] = mapped_column(UtcTime)
     deaths: Mapped[int]
     reached: Mapped[int]
+    owner: Mapped[str | None] = mapped_column(Written)
 
     def submission(self) -> Submission:
         values = {name: getattr(self, name) for name in Submission.model_fields}
@@ -43,7 +44,7 @@ def create_submission(session: Session, submission: Submission) -> None:
 
 def get_submission(session: Session, job_id: str) -> Submission:
     """Raises:
-    MissingError: the job was not submitted to a server; `strop run` works without.
+    MissingError: the job was not submitted to a server.
     """
     row = session.get(SubmissionRow, job_id)
     if row is None:
@@ -59,13 +60,14 @@ def submissions_of(session: Session, job_ids: list[str]) -> dict[str, Submission
     return {row.job_id: row.submission() for row in rows}
 
 
-def unfinished(session: Session) -> list[tuple[Job, Submission]]:
-    """Every submitted job that has not ended, oldest first: what a supervisor looks after."""
+def unfinished(session: Session, *, owner: str | None = None) -> list[tuple[Job, Submission]]:
+    """Every submitted job that has not ended, oldest first: what a supervisor looks after. Those of a private
+    server are its `owner`'s alone."""
     living = [status.value for status, targets in ALLOWED_MOVES.items() if targets]
     query = (
         select(JobRow, SubmissionRow)
         .join(SubmissionRow, SubmissionRow.job_id == JobRow.job_id)
-        .where(JobRow.status.in_(living))
+        .where(JobRow.status.in_(living), SubmissionRow.owner.is_not_distinct_from(owner))
         .order_by(JobRow.created_at, JobRow.job_id)
     )
     return [(job.job(), submission.submission()) for job, submission in session.execute(query)]

@@ -10,15 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import Double, ForeignKey, MetaData, Text
+from sqlalchemy import Double, ForeignKey, MetaData
 from sqlalchemy.orm import DeclarativeBase
+
+from strop.store.columns import Written
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
 
 
 class Base(DeclarativeBase):
-    type_annotation_map: ClassVar[dict[type, Any]] = {float: Double(), str: Text()}
+    type_annotation_map: ClassVar[dict[type, Any]] = {float: Double(), str: Written()}
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",

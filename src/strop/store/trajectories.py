@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, Text, delete, insert, select, text
+from sqlalchemy import ForeignKey, Index, delete, insert, select, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
@@ -32,15 +32,15 @@ class TrajectoryRow(Base):
     )
 
     id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
-    job_id: Mapped[str] = mapped_column(Text, of_job())
+    job_id: Mapped[str] = mapped_column(Written, of_job())
     step: Mapped[int]
-    split: Mapped[str] = mapped_column(Text)
-    rollout_id: Mapped[str] = mapped_column(Text)
-    attempt_id: Mapped[str] = mapped_column(Text)
-    group_id: Mapped[str] = mapped_column(Text)
-    sample_id: Mapped[str] = mapped_column(Text)
+    split: Mapped[str] = mapped_column(Written)
+    rollout_id: Mapped[str] = mapped_column(Written)
+    attempt_id: Mapped[str] = mapped_column(Written)
+    group_id: Mapped[str] = mapped_column(Written)
+    sample_id: Mapped[str] = mapped_column(Written)
     attempts: Mapped[int]
-    status: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Written)
     messages: Mapped[list[dict[str, Any]]] = mapped_column(PackedJson)
     ground_truth: Mapped[Any] = mapped_column(PackedJson)
     rollout_extra: Mapped[dict[str, Any]] = mapped_column(PackedJson)
@@ -96,7 +96,7 @@ class TurnRow(Base):
     behaviour_logprobs: Mapped[tuple[float, ...]] = mapped_column(PackedFloats)
     policy_versions: Mapped[tuple[int, ...]] = mapped_column(PackedInts)
     temperature: Mapped[float]
-    finish_reason: Mapped[str] = mapped_column(Text)
+    finish_reason: Mapped[str] = mapped_column(Written)
     messages: Mapped[list[dict[str, Any]]] = mapped_column(PackedJson)
     response: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     latency_s: Mapped[float]

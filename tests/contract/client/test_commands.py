@@ -192,8 +192,9 @@ def test_wrong_input_ends_with_2_and_a_server_that_is_not_there_with_1(tmp_path:
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 
-    code, told = ended("jobs", "list")
+    code, told = ended("jobs", "pause", "ft-1")
     assert (code, "strop up" in told) == (1, True)
+    assert ended("jobs", "list", "--json") == (0, "")
     code, told = ended("jobs", "list", "--server", "http://127.0.0.1:9", STROP_API_KEY="k")
     assert (code, "cannot be reached" in told) == (1, True)
     (project / "rows" / "train.jsonl").write_text("{}\n" * 16)

@@ -128,6 +128,25 @@ async def test_logprobs_are_the_behaviour_logprobs_token_by_token(
     assert content[0].top_logprobs == []
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_likeliest_tokens_stand_beside_the_sampled_one(
+    house: House, hello: Hello, stream: bool
+) -> None:
+    client = house.client(house.open())
+    answer = await client.chat.completions.create(**hello(logprobs=True, top_logprobs=2, stream=stream))
+    events = [event async for event in answer] if stream else [answer]
+    content = [
+        token for event in events if event.choices[0].logprobs for token in event.choices[0].logprobs.content
+    ]
+    house.close()
+    first = house.tokenizer.decode([0])
+    for token in content:
+        assert [(one.token, one.logprob) for one in token.top_logprobs] == [
+            (token.token, token.logprob),
+            (first, -9.0),
+        ]
+
+
 async def test_half_a_character_has_no_bytes(house: House, hello: Hello) -> None:
     halves = house.tokenizer.encode("数", add_special_tokens=False)
     assert len(halves) > 1

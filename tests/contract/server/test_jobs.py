@@ -277,3 +277,24 @@ def test_unguessable_ids(server):
     made = {server.submit(job_name="quick")[-16:] for _ in range(3)}
     assert len(made) == 3
     assert all(set(one) <= set("0123456789abcdef") for one in made)
+
+
+def test_weights_of_parts_and_presets_are_the_jobs(server):
+    body = server.job_body(job_name="quick")
+    body["rewards"][0]["reward_metric_weight"] = {"digits": 2}
+    same = {"preset": "exact_match", "params": {"reference": "answer"}, "weight": 0.5, "name": "same"}
+    body["rewards"].append(same)
+    job = server.post("/fine-tunes", body)
+    with server.database.read() as session:
+        kept = get_submission(session, job["job_id"])
+    assert kept.config["functions"][1]["reward_metric_weight"] == {"digits": 2.0}
+    preset = kept.config["functions"][2]
+    assert {key: preset[key] for key in ("preset", "params", "weight", "name", "type")} == {
+        **same,
+        "type": "reward",
+    }
+    server.becomes(job["job_id"], "SUCCEEDED")
+    body["rewards"][1]["preset"] = "exact_mach"
+    assert "did you mean 'exact_match'?" in refused(server, body)
+    body["rewards"][1] |= {"preset": "exact_match", "reward_id": "rw-1"}
+    assert "rewards[1].preset: stands beside an id" in refused(server, body)

@@ -157,3 +157,20 @@ def test_every_status_either_ends_or_leads_to_an_end(status):
         reached.add(one)
         todo |= ALLOWED_MOVES[one] - reached
     assert status.final or {JobStatus.CANCELED, JobStatus.FAILED} & reached
+
+
+def test_on_postgresql_a_job_is_submitted_watched_and_canceled_as_on_sqlite(cluster):
+    name = cluster.database()
+    with serving(home(), database_url=cluster.url(name)) as server:
+        job_id = server.submit(job_name="waits")
+        server.becomes(job_id, "RUNNING")
+        assert server.http.get("/fine-tunes/a%00b").status_code in (400, 404)
+        assert server.http.get("/fine-tunes/%ed%a0%80").status_code in (400, 404)
+        eventually(lambda: process(server, job_id))
+        server.post(f"/fine-tunes/{job_id}/cancel")
+        server.becomes(job_id, "CANCELED")
+        saved = server.get(f"/fine-tunes/{job_id}/checkpoints")["checkpoints"]
+        assert [one["step"] for one in saved] == [1]
+        assert kinds(server, job_id) == ["cancel_asked"]
+    assert not (home() / "strop.db").exists()
+    cluster.drop(name)

@@ -1,4 +1,4 @@
-"""A real SQLite database in the test's own folder, and a job in it."""
+"""A real database of the test's own, SQLite and PostgreSQL in turn, and a job in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strop.store.jobs import create_job
 
 
 @pytest.fixture
-def database() -> Iterator[Database]:
+def database(own_database: None) -> Iterator[Database]:
     opened = open_database()
     yield opened
     opened.close()

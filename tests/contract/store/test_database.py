@@ -1,12 +1,15 @@
-import sqlite3
 import threading
+from datetime import UTC, datetime
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import MetaData, create_engine, inspect, text
 
 from strop.errors import StoreError
+from strop.schema.job import JobStatus
 from strop.store import (  # noqa: F401  their tables
     checkpoints,
     deployments,
@@ -21,24 +24,36 @@ from strop.store import (  # noqa: F401  their tables
     logs,
     metrics,
     models,
+    progress,
     sessions,
     spans,
     submissions,
     trajectories,
 )
+from strop.store.columns import pack_floats, pack_ints, pack_json
 from strop.store.database import database_url, open_database
 from strop.store.home import home
+from strop.store.schema_version import MIGRATIONS
 from strop.store.tables import Base
 
+only_sqlite = pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+only_postgresql = pytest.mark.parametrize("dialect", ["postgresql"], indirect=True)
 
-def test_a_new_database_stands_in_home_and_has_every_table(database):
+
+@only_sqlite
+def test_a_new_database_stands_in_home(database):
     assert (home() / "strop.db").is_file()
+
+
+def test_a_new_database_has_every_table(new_database):
+    database = open_database()
     with database.read() as session:
-        names = set(session.scalars(text("SELECT name FROM sqlite_master WHERE type = 'table'")))
+        names = set(inspect(session.connection()).get_table_names())
+    database.close()
     assert names == {
         "jobs", "metrics", "trajectories", "turns", "checkpoints", "logs", "events", "alembic_version",
         "workspaces", "api_keys", "files", "uploads", "entities", "layers", "instances", "instance_logs",
-        "submissions", "models", "deployments", "job_moves", "sessions", "spans", "findings",
+        "submissions", "models", "deployments", "job_moves", "sessions", "spans", "findings", "progress",
     }  # fmt: skip
 
 
@@ -48,6 +63,7 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(database):
         assert compare_metadata(context, Base.metadata) == []
 
 
+@only_sqlite
 def test_sqlite_is_set_up_for_one_writer_among_readers(database):
     with database.read() as session:
         found = {
@@ -64,15 +80,17 @@ def test_opening_again_keeps_what_is_there(database, job):
     again.close()
 
 
-def test_a_database_of_a_newer_strop_is_refused_and_says_what_to_do(database):
+def test_a_database_of_a_newer_strop_is_refused_and_says_what_to_do(new_database):
+    database = open_database()
     with database.write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    database.close()
     with pytest.raises(StoreError, match=r"'9999'.*newer") as caught:
         open_database()
     assert "upgrade strop" in str(caught.value)
 
 
-def test_a_new_database_may_be_opened_by_many_at_once():
+def test_a_new_database_may_be_opened_by_many_at_once(new_database):
     failures = []
 
     def opens():
@@ -87,9 +105,10 @@ def test_a_new_database_may_be_opened_by_many_at_once():
     for thread in threads:
         thread.join()
     assert failures == []
-    with sqlite3.connect(home() / "strop.db") as connection:
-        assert connection.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
-    connection.close()
+    database = open_database()
+    with database.read() as session:
+        assert session.scalar(text("SELECT count(*) FROM alembic_version")) == 1
+    database.close()
 
 
 def test_the_url_comes_from_the_environment(monkeypatch, tmp_path):
@@ -154,5 +173,144 @@ def test_a_reader_sees_one_state_while_another_writes(database, job):
 
 
 def test_what_belongs_to_no_job_is_refused(database):
-    with pytest.raises(StoreError, match="FOREIGN KEY"), database.write() as session:
+    with pytest.raises(StoreError, match=r"(?i)foreign key"), database.write() as session:
         metrics.record_metrics(session, "nobody", 1, {"actor/loss": 1.0})
+
+
+@only_postgresql
+def test_a_writer_has_its_turn_to_itself_from_its_first_look(database, job):
+    looked = threading.Event()
+
+    def second() -> None:
+        looked.set()
+        with database.write() as session:
+            jobs.move_job(session, job.job_id, JobStatus.CANCELED)
+
+    thread = threading.Thread(target=second)
+    with database.write() as session:
+        seen = jobs.get_job(session, job.job_id)
+        thread.start()
+        looked.wait()
+        thread.join(0.05)
+        assert thread.is_alive()
+        assert jobs.get_job(session, job.job_id) == seen
+        jobs.move_job(session, job.job_id, JobStatus.RUNNING)
+    thread.join()
+    with database.read() as session:
+        assert jobs.get_job(session, job.job_id).status is JobStatus.CANCELED
+
+
+@only_postgresql
+def test_lost_connections_are_made_anew(database, job):
+    with database.write() as session:
+        session.execute(text("SELECT pg_backend_pid()"))
+    killing = open_database()
+    with killing.write() as session:
+        session.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        )
+    killing.close()
+    with database.write() as session:
+        metrics.record_metrics(session, job.job_id, 1, {"actor/loss": 1.0})
+    with database.read() as session:
+        assert metrics.step_metrics(session, job.job_id) == {"actor/loss": [(1, 1.0)]}
+
+
+@only_postgresql
+def test_the_url_may_have_the_form_that_most_tools_write(database, job, monkeypatch):
+    monkeypatch.setenv("STROP_DATABASE_URL", database.url.replace("postgresql+psycopg://", "postgres://"))
+    again = open_database()
+    with again.read() as session:
+        assert jobs.get_job(session, job.job_id) == job
+    again.close()
+
+
+def test_a_server_that_is_not_there_is_told_with_what_to_do():
+    with pytest.raises(StoreError, match="connection failed") as caught:
+        open_database("postgresql://ada:secret@127.0.0.1:1/strop")
+    assert "start PostgreSQL" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+VERSIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_an_earlier_version_wrote_is_there_after_the_upgrade(new_database, version):
+    write_as_of(version)
+    database = open_database()
+    with database.read() as session:
+        job = jobs.get_job(session, "job-1")
+        assert (job.name, job.status, job.config) == ("calculator", JobStatus.FAILED, {"seed": 3})
+        assert (job.created_at, job.workspace_id, job.pid) == (WHEN, "default", None)
+        assert metrics.step_metrics(session, "job-1") == {"actor/loss": [(1, 0.25)]}
+        (listed,) = trajectories.list_trajectories(session, "job-1").items
+        one = trajectories.get_trajectory(session, "job-1", "r1").trajectory
+        assert (one.reward, one.overlong_penalty, one.failed_attempts) == (0.5, 0.0, ())
+        assert listed.num_turns == 1
+        assert (one.turns[0].completion_ids, one.turns[0].behaviour_logprobs) == ((7, 70_000), (-0.5, -1.25))
+        (checkpoint,) = checkpoints.list_checkpoints(session, "job-1")
+        assert (checkpoint.step, checkpoint.validation, checkpoint.best) == (4, 0.75, False)
+        assert [line.text for line in logs.log_tail(session, "job-1").items] == ["a line"]
+        assert [one.data for one in events.list_events(session, "job-1").items] == [{"n": 1}]
+        assert [one.name for one in keys.list_workspaces(session)] == ["default"]
+        context = MigrationContext.configure(session.connection(), opts={"compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+    with database.write() as session:
+        metrics.record_metrics(session, "job-1", 2, {"actor/loss": 0.5})
+        jobs.delete_job(session, "job-1")
+    with database.read() as session:
+        assert metrics.step_metrics(session, "job-1") == {}
+    database.close()
+
+
+WHEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+ROWS = {
+    "jobs": {
+        "job_id": "job-1", "name": "calculator", "status": "FAILED", "model": "m", "created_at": WHEN,
+        "config": pack_json({"seed": 3}),
+    },
+    "metrics": {"job_id": "job-1", "name": "actor/loss", "step": 1, "value": 0.25},
+    "trajectories": {
+        "job_id": "job-1", "step": 1, "split": "train", "rollout_id": "r1", "attempt_id": "a1",
+        "group_id": "g1", "sample_id": "s1", "attempts": 1, "status": "success", "messages": pack_json([]),
+        "ground_truth": pack_json("42"), "rollout_extra": pack_json({}), "rollout_metrics": pack_json({}),
+        "reward": 0.5, "reward_parts": pack_json({}), "reward_metrics": pack_json({}), "rollout_s": 1.0,
+        "reward_s": 0.5, "num_turns": 1, "num_sampled_tokens": 2,
+    },
+    "turns": {
+        "trajectory_id": 1, "position": 0, "turn_index": 0, "prompt_ids": pack_ints((1, 2)),
+        "completion_ids": pack_ints((7, 70_000)), "behaviour_logprobs": pack_floats((-0.5, -1.25)),
+        "policy_versions": pack_ints((3, 3)), "temperature": 1.0, "finish_reason": "stop",
+        "messages": pack_json([]), "response": pack_json({}), "latency_s": 0.5,
+    },
+    "checkpoints": {
+        "checkpoint_id": "job-1-step-4", "job_id": "job-1", "step": 4, "folder": "/c", "policy_version": 4,
+        "validation": 0.75, "published": False, "created_at": WHEN,
+    },
+    "logs": {
+        "job_id": "job-1", "component": "trainer", "stream": "stdout", "text": "a line", "created_at": WHEN,
+    },
+    "events": {
+        "job_id": "job-1", "kind": "note", "message": "so", "data": pack_json({"n": 1}), "created_at": WHEN,
+    },
+}  # fmt: skip
+"""What the first version knew."""
+
+
+def write_as_of(version: str) -> None:
+    """Make the tables as that version had them, with a row in each of the first version's."""
+    engine = create_engine(database_url())
+    if engine.dialect.name == "sqlite":
+        home().mkdir()
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, version)
+        known = MetaData()
+        known.reflect(connection)
+        for name, row in ROWS.items():
+            connection.execute(known.tables[name].insert(), row)
+    engine.dispose()

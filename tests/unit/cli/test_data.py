@@ -1,5 +1,6 @@
 """`strop data check`: all that is wrong at once, and how long prompts are."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -68,6 +69,64 @@ def test_rows_that_are_validated_and_trained_on_are_told(tmp_path: Path) -> None
     assert "1 of 1 prompts are also in" in done.stdout
     assert "1 prompts stand there before" in done.stdout
     assert "fewer than batch_size 8" in check(training, "--batch-size", 8, ends=2).stderr
+
+
+ANSWERED = [
+    {"messages": [{"role": "user", "content": "a b"}, {"role": "assistant", "content": "c d e"}]},
+    {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+]
+PREFERRED = {
+    "messages": [{"role": "user", "content": "a b"}],
+    "chosen": {"role": "assistant", "content": "c d"},
+    "rejected": {"role": "assistant", "content": "e"},
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "pairs"),
+    [("sft", ANSWERED, 0), ("dpo", [PREFERRED], 1), ("cpt", [{"text": "a b c"}], 0)],
+)
+def test_rows_to_learn_from_are_checked_in_their_own_form(
+    form: str, rows: list, pairs: int, tmp_path: Path
+) -> None:
+    save_tiny_model(tmp_path / "model")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    plain = json.loads(check(path, "--type", form, "--json").stdout)["files"][0]
+    assert (plain["rows"], plain["pairs"], plain["taught"]) == (len(rows), pairs, None)
+    told = json.loads(check(path, "--type", form, "--model", tmp_path / "model", "--json").stdout)["files"][0]
+    assert (told["rows"], told["pairs"]) == (len(rows), pairs)
+    assert told["taught"] > 0 if form != "dpo" else told["taught"] == 0
+    assert told["lengths"]["total"] >= told["taught"]
+    path.write_text('{"messages": []}\n')
+    assert f"{path}:1: " in check(path, "--type", form, ends=2).stderr
+
+
+def test_a_row_that_is_too_long_to_learn_from_is_told(tmp_path: Path) -> None:
+    save_tiny_model(tmp_path / "model")
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in ANSWERED))
+    long = ("--type", "sft", "--model", tmp_path / "model", "--max-length", 3)
+    assert f"{path}:1: " in check(path, *long, ends=2).stderr
+    assert "means nothing for --type" in check(path, "--model", "m", "--max-length", 3, ends=2).output
+
+
+@pytest.mark.parametrize("packed", ["plain", "gzip", "parquet"])
+def test_every_form_of_file_and_ark_s_rows_are_checked(packed: str, tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": "2 + 2?"}], "extra": {"ground_truth": "4"}},
+        {"messages": [{"role": "user", "content": "3 + 3?"}], "extra": {"ground_truth": "6"}},
+    ]
+    path = tmp_path / "rows"
+    lines = "".join(json.dumps(one) + "\n" for one in rows).encode()
+    if packed == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        arrow = pytest.importorskip("pyarrow")
+        parquet.write_table(arrow.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(gzip.compress(lines) if packed == "gzip" else lines)
+    told = json.loads(check(path, "--json").stdout)["files"][0]
+    assert (told["rows"], told["with_ground_truth"]) == (2, 2)
 
 
 def test_quantiles_are_values_that_occur() -> None:

@@ -50,6 +50,27 @@ async def test_result_and_chunks_tell_the_same(engine):
     assert whole.policy_versions == (0,) * len(whole.token_ids)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_likeliest_tokens_are_those_of_a_plain_forward(engine, streams):
+    prompt = random_prompts([7])[0]
+    params = SamplingParams(max_tokens=5, seed=5, temperature=0.5, top_logprobs=3)
+    others = [engine.submit(random_prompts([9])[0], GREEDY)]  # rows that ask for nothing
+    generation = engine.submit(prompt, params)
+    chunks = [chunk async for chunk in generation.chunks()] if streams else []
+    whole = await generation.result()
+    told = [best for chunk in chunks for best in chunk.likeliest] if streams else list(whole.likeliest)
+    assert len(told) == len(whole.token_ids)
+    ids = list(prompt)
+    for token, best in zip(whole.token_ids, told, strict=True):
+        with torch.no_grad():
+            plain = torch.log_softmax(MODEL(torch.tensor([ids])).logits[0, -1].float() / 0.5, dim=-1)
+        expected = torch.topk(plain, 3)
+        assert [one for one, _ in best] == expected.indices.tolist()
+        assert [logprob for _, logprob in best] == pytest.approx(expected.values.tolist(), abs=1e-4)
+        ids.append(token)
+    assert (await others[0].result()).likeliest == ()
+
+
 async def test_chunks_arrive_while_the_sequence_runs():
     engine = make_engine()
     steps = Steps.of(engine)

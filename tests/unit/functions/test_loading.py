@@ -140,6 +140,18 @@ def test_an_import_of_a_file_beside_it_is_told_the_dotted_name(tmp_path: Path) -
     assert fix == "imports start at zipdir: write `import functions.tools`, or set zipdir to 'functions'"
 
 
+def test_an_import_that_starts_above_zipdir_is_told_where_it_should_start(tmp_path: Path) -> None:
+    folder = tmp_path / "functions"
+    folder.mkdir()
+    (folder / "tools.py").write_text("")
+    (folder / "agent.py").write_text("from functions.tools import calculate\n")
+    with pytest.raises(FunctionError, match="No module named 'functions'") as caught:
+        load_processor("agent.py:Agent", folder)
+    assert (
+        caught.value.fix == f"imports start at zipdir: set zipdir to {str(tmp_path)!r}, where 'functions' is"
+    )
+
+
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
     write(tmp_path, "exact.py", "import surely_not_installed\n" + GOOD)
     error = refusal("exact.py:Exact", tmp_path)

@@ -2,12 +2,13 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from strop.errors import DataError, EngineError
-from strop.pipeline.dataset import Dataset, count_rows, load_dataset, overlap_notes
+from strop.pipeline.dataset import Dataset, count_rows, joined, load_dataset, overlap_notes
 from strop.schema.sample import Sample
 
 
@@ -239,3 +240,18 @@ def test_rows_beyond_the_last_full_batch_are_left_out_of_an_epoch():
 def test_fewer_rows_than_a_batch_is_a_data_error():
     with pytest.raises(DataError, match="3 rows, but one step takes batch_size = 4 of them"):
         next(numbered(3).draws(4, seed=0))
+
+
+def test_several_files_are_one_dataset_in_their_order(tmp_path):
+    for name in ("one", "two"):
+        rows = [{"messages": [{"role": "user", "content": f"{name} {number}"}]} for number in range(2)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = [
+        load_dataset(tmp_path / f"{name}.jsonl", max_prompt_length=9, prompt_length=lambda *_: 1)
+        for name in ("one", "two")
+    ]
+    both = joined(parts, id_of=lambda sample: sample.sample_id)
+    assert [sample.messages[0]["content"] for sample in both.samples] == ["one 0", "one 1", "two 0", "two 1"]
+    assert both.steps_per_epoch(4) == 1
+    with pytest.raises(DataError, match=r"two\.jsonl: sample_id: 'one-1' is also an id of .*one\.jsonl"):
+        joined([parts[0], replace(parts[1], samples=parts[0].samples)], id_of=lambda sample: sample.sample_id)

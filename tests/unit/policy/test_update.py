@@ -296,8 +296,8 @@ def test_the_reference_kl_is_measured_without_any_kl_term_too():
     before, mask = logprobs(ours, GROUP)
     ours.update(batch(mini_batch(GROUP)))
     now, _ = logprobs(ours, GROUP)
-    metrics = ours.update(batch(mini_batch(GROUP), mini_batch(OTHER), step=2))
-    # On the first forest of the step, which is that group.
+    metrics = ours.update(batch(mini_batch(GROUP, OTHER), step=2))
+    # On the first pack of the step, which is that group, though the other one is in the same pass.
     assert metrics["actor/reference_kl_k1"] == pytest.approx((now - before)[mask].mean().item(), rel=1e-6)
     assert metrics["actor/reference_kl_k3"] > 0
     assert "actor/kl_loss" not in metrics

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from strop import AbstractRewardProcessor, AbstractRolloutProcessor, RewardInput, RolloutInput
+from strop.functions.ark import hosted_ark
 from strop.runtime import app as app_module
 from strop.runtime.app import create_app
 from strop.runtime.hosting import Host
@@ -201,3 +202,24 @@ def test_a_worker_listens_on_the_loopback_interface_only() -> None:
         assert port > 0
         with pytest.raises(OSError, match="Address already in use"):
             listen(port)
+
+
+def ark_reward(context, sample, completions):
+    return {"rewards": [float(len(completions))] * len(completions), "metrics": {"n": len(completions)}}
+
+
+async def test_arks_own_request_is_answered_as_ark_answers_at_both_paths(host_of: HostOf) -> None:
+    transport = httpx.ASGITransport(create_app(host_of(hosted_ark(ark_reward)()), "the-token"))
+    headers = {"authorization": "Bearer the-token"}
+    body = {"context": {}, "sample": {"messages": []}, "completions": [{"messages": []}, {"messages": {}}]}
+    answer = {"rewards": [2.0, 2.0], "metrics": {"n": 2}, "status": "success"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://worker", headers=headers) as client:
+        for path, sent in (("/", body), ("/api/v1", {"data": body, "method": "POST", "path": "/"})):
+            response = await client.post(path, json=sent)
+            assert (response.status_code, response.json()) == (200, answer)
+        ours = await client.post("/api/v1", json={"agent_outputs": [{"messages": []}]})
+        assert ours.json()["reward"]["rewards"] == [{"reward_score": 1.0, "reward_metrics": {"n": 1.0}}]
+        broken = await client.post("/", json={"completions": [], "sample": 1})
+        assert (broken.status_code, broken.json()["detail"]) == (
+            422, "Request parsing error: sample: expected an object with messages and extra",
+        )  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_second_rollout_function_a_name_used_twice_and_a_missing_training_set_
     for change, words in [
         ({"functions": [rollout, {**rollout, "name": "b"}, reward]}, "at most one of type rollout"),
         ({"functions": [reward, reward]}, "stands twice"),
-        ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "exactly one of type training"),
+        ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "none of type training"),
         ({"functions": [{**rollout, "weight": 0.5}]}, "no effect on a rollout"),
     ]:
         with pytest.raises(ValidationError, match=words):

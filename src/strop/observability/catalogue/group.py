@@ -39,6 +39,15 @@ GROUP = (
         healthy={"*": (0.0, 0.0)},
     ),
     metric(
+        "group/dropped_again",
+        "count",
+        "Samples whose groups were dropped for failures in each of their last two draws or more: the data "
+        "drifts easy without them.",
+        "最近两次或更多次抽取均因失败而被丢弃的样本数：缺了它们，数据会逐渐变易。",
+        how=Aggregation.LAST,
+        healthy={"*": (0.0, 0.0)},
+    ),
+    metric(
         "group/refill_rounds",
         "count",
         "Rounds of further prompts that dynamic sampling (filter_groups) asked for.",

@@ -71,14 +71,30 @@ class Supervisor:
             self._woken.clear()
 
     def close(self) -> None:
-        """Leave the trainers to work on."""
-        self._trainers.let_go()
+        """Leave the trainers to work on; those of a private server end with it."""
+        if self._settings.private:
+            self._end_all()
+        else:
+            self._trainers.let_go()
+
+    def end(self, job_id: str) -> None:
+        """Kill the job's trainer; the next look says what became of the job. For any thread."""
+        with self._database.read() as session:
+            self._trainers.kill(get_job(session, job_id))
+        self.wake()
+
+    def _end_all(self) -> None:
+        with self._database.write() as session:
+            for job, _ in unfinished(session, owner=self._settings.owner):
+                self._trainers.kill(job)
+                move_job(session, job.job_id, JobStatus.CANCELED)
+        self._trainers.end()
 
     def look(self) -> None:
         """Bring every job one step further."""
         self._trainers.reap()
         with self._database.read() as session:
-            jobs = unfinished(session)
+            jobs = unfinished(session, owner=self._settings.owner)
         num_working = 0
         for job, submission in jobs:
             if job.status in _AT_WORK:
@@ -128,7 +144,8 @@ class Supervisor:
         if self._settings.num_devices == 0:
             return None
         with self._database.read() as session:
-            working = {job.job_id for job, _ in unfinished(session) if job.status in _AT_WORK}
+            jobs = unfinished(session, owner=self._settings.owner)
+        working = {job.job_id for job, _ in jobs if job.status in _AT_WORK}
         self._devices = {job_id: device for job_id, device in self._devices.items() if job_id in working}
         taken = set(self._devices.values())
         free = (device for device in range(self._settings.num_devices) if device not in taken)

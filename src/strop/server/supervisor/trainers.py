@@ -18,6 +18,8 @@ from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
+_LAST_WORDS_S = 30.0
+"""A trainer whose job has ended closes its workers and its database within this."""
 
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
@@ -39,21 +41,22 @@ class Trainers:
         return self._settings.home / "jobs" / job_id
 
     def start(self, job_id: str, *, device: int | None) -> ProcessMark:
-        """Start one. It leads a session of its own, so that the server's end is not its end.
+        """Start one. It leads a session of its own, so that the server's end is not its end; a private
+        server's is tied to it: when the other end of its stdin closes, it ends.
 
         Raises:
             StoreError: the machine refused.
         """
-        folder = self.folder(job_id)
+        folder, private = self.folder(job_id), self._settings.private
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with (folder / LOG).open("ab") as log:
                 child = subprocess.Popen(
-                    [*self._command, job_id],
-                    stdin=subprocess.DEVNULL,
+                    [*self._command, job_id, *(["--tied"] if private else [])],
+                    stdin=subprocess.PIPE if private else subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    cwd=self._settings.home,
+                    cwd=None if private else self._settings.home,
                     env=self._environment(device),
                     start_new_session=True,
                 )
@@ -71,7 +74,7 @@ class Trainers:
             code = child.poll()
             if code is not None:
                 self._exits[job_id] = code
-                del self._children[job_id]
+                _untie(self._children.pop(job_id))
 
     def lives(self, job: Job) -> bool:
         """Whether the job's trainer is there. One that nobody has claimed is not."""
@@ -110,6 +113,15 @@ class Trainers:
                 child.returncode = 0  # else Popen takes a living child for forgotten, and warns
         self._children.clear()
 
+    def end(self) -> None:
+        """Give every trainer the time to end that has ended its job, then end them all."""
+        for child in self._children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_LAST_WORDS_S)
+            _untie(child)
+            child.wait()
+        self._children.clear()
+
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
         with contextlib.suppress(OSError):
@@ -125,6 +137,11 @@ class Trainers:
         if device is not None:
             environment["CUDA_VISIBLE_DEVICES"] = str(device)
         return environment
+
+
+def _untie(child: subprocess.Popen[bytes]) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 def exit_text(code: int | None) -> str:

@@ -1,0 +1,127 @@
+"""Files of rows that are learned from as they are -> every problem, and what they teach: `strop data check --type`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.errors import DataError, ModelError, Problem
+from strop.schema.config import TrainingType
+
+if TYPE_CHECKING:
+    from strop.gateway.answers import TextTokens
+    from strop.pipeline.dataset import Dataset
+    from strop.schema.example import Example
+
+_NO_LIMIT = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineFile:
+    """A file that is in order. Without a model's tokenizer `lengths` are characters, and `taught` is not known.
+
+    Units:
+        lengths: tokens of each example, its longest sequence. taught: tokens that are learned to be said.
+    """
+
+    file: str
+    rows: int
+    pairs: int
+    taught: int | None
+    lengths: tuple[int, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        from strop.cli.data import quantiles
+
+        lengths = quantiles(self.lengths) | {"total": sum(self.lengths)}
+        return {**asdict(self), "lengths": lengths}
+
+
+def check_offline(
+    paths: Sequence[Path], form: TrainingType, *, model: str | None, max_length: int | None
+) -> tuple[list[OfflineFile], list[Problem], list[str]]:
+    """The files that are in order, every problem of the others, and notes for a person.
+
+    Raises:
+        ModelError: the model's tokenizer cannot be loaded.
+    """
+    tokens = _tokens(model) if model is not None else None
+    files: list[OfflineFile] = []
+    problems: list[Problem] = []
+    notes: list[str] = []
+    for path in paths:
+        try:
+            if tokens is None:
+                files.append(_by_characters(path, form))
+            else:
+                dataset = _loaded(path, form, max_length or _NO_LIMIT, tokens)
+                files.append(_by_tokens(path, dataset))
+                notes += dataset.notes
+        except DataError as error:
+            problems += error.problems
+    return files, problems, notes
+
+
+def _by_characters(path: Path, form: TrainingType) -> OfflineFile:
+    from strop.pipeline.dataset import numbered_lines
+    from strop.pipeline.offline_rows import read_offline_row
+
+    problems: list[Problem] = []
+    lengths: list[int] = []
+    pairs = 0
+    for number, line in numbered_lines(path):
+        row, found, _ = read_offline_row(line, f"{path}:{number}", row=number, file_stem=path.stem, form=form)
+        problems += found
+        if row is not None:
+            lengths.append(
+                sum(len(str(one.get("content") or "")) for one in row.messages) + len(row.text or "")
+            )
+            pairs += len(row.candidates) > 1
+    if not lengths and not problems:
+        problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
+    if problems:
+        raise DataError(str(path), problems)
+    return OfflineFile(file=str(path), rows=len(lengths), pairs=pairs, taught=None, lengths=tuple(lengths))
+
+
+def _loaded(path: Path, form: TrainingType, max_length: int, tokens: TextTokens) -> Dataset[Example]:
+    from strop.pipeline.examples import load_examples
+
+    return load_examples(path, form, max_length=max_length, tokens=tokens)
+
+
+def _by_tokens(path: Path, dataset: Dataset[Example]) -> OfflineFile:
+    examples = dataset.samples
+    return OfflineFile(
+        file=str(path),
+        rows=len({one.row for one in examples}),
+        pairs=sum(len(one.pairs) for one in examples),
+        taught=sum(sum(each.loss_mask) for one in examples for each in one.sequences if each.weight > 0),
+        lengths=tuple(max(len(each.token_ids) for each in one.sequences) for one in examples),
+    )
+
+
+def _tokens(model: str) -> TextTokens:
+    """As a training has them; the weights are not loaded."""
+    from strop.gateway.answers import TextTokens
+    from strop.policy.models import resolve
+    from strop.policy.quiet import quiet_transformers
+
+    folder = resolve(model, on_progress=lambda text: print(text, file=sys.stderr))
+    from transformers import AutoTokenizer, GenerationConfig
+
+    try:
+        with quiet_transformers():
+            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
+    named: Any = None
+    if (folder / "generation_config.json").is_file():
+        named = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
+    ends = named if isinstance(named, list) else [named]
+    return TextTokens(
+        tokenizer, end_ids={one for one in (*ends, tokenizer.eos_token_id) if isinstance(one, int)}
+    )

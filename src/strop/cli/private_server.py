@@ -1,0 +1,108 @@
+"""A command -> a server of its own in this process: on loopback, on any free port, with a key that nobody else has.
+
+`strop run` and `strop demo` train through it; commands that look at jobs use one where no server runs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from strop.errors import StropError
+
+if TYPE_CHECKING:
+    from strop.client import Client
+    from strop.server.supervisor import Supervisor
+
+_END_S = 60.0
+"""Within this the last replies are through and the trainers have ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateServer:
+    """`client` is opened to it. `supervisor` looks after the jobs of this process alone."""
+
+    client: Client
+    supervisor: Supervisor
+
+
+class _Server(uvicorn.Server):
+    """One whose start can be waited for."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._is_up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self._is_up.set()
+
+    def wait(self) -> None:
+        self._is_up.wait()
+        if not self.started:
+            raise StropError("the command's own server could not start")
+
+
+@contextmanager
+def private_server(*, trains: bool) -> Generator[PrivateServer]:
+    """Serve in a thread while the block runs. With `trains`, jobs are trained; they end with the block.
+
+    Raises:
+        StropError: the store cannot be opened, or no port can be had.
+    """
+    from strop.cli.flow import PipelineFlow
+    from strop.client import Client
+    from strop.runtime.listening import listen
+    from strop.server.app import create_app
+    from strop.server.settings import settings_from_environment
+    from strop.store.processes import this_process
+
+    key = secrets.token_urlsafe(32)
+    settings = settings_from_environment(
+        owner=str(this_process()), own_key=key, supervise=trains, max_running_jobs=1
+    )
+    app = create_app(settings, PipelineFlow())
+    listener = listen(0)
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1, timeout_keep_alive=75
+    )
+    server = _Server(config)
+    thread = threading.Thread(
+        target=lambda: server.run(sockets=[listener]), name="private server", daemon=True
+    )
+    thread.start()
+    try:
+        server.wait()
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", key) as client:
+            yield PrivateServer(client=client, supervisor=app.state.services.supervisor)
+    finally:
+        server.should_exit = True
+        thread.join(_END_S)
+        listener.close()
+
+
+@contextmanager
+def client_of(server: str | None) -> Generator[Client]:
+    """The server that is named or that runs here; else one of this command's own, that shows what the store has.
+
+    Raises:
+        StropError: a server is named that cannot be reached, or no key for it is known.
+    """
+    from strop.client import Client
+    from strop.client.place import is_named, running_server
+
+    if is_named(server) or running_server() is not None:
+        with Client(server) as client:
+            yield client
+        return
+    with private_server(trains=False) as own:
+        yield own.client
