@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from strop.cli.metrics_export import ExportFormat, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -177,12 +178,35 @@ def metrics(
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean")),
     ] = None,
+    format: Annotated[
+        ExportFormat | None,
+        typer.Option(
+            "--format",
+            help=t(
+                "Write every value to a file or to standard output instead: a row a metric and step.",
+                "改为将每个值写入文件或标准输出：每个指标每步一行。",
+            ),
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help=t("The file for --format.", "--format 的输出文件。"))
+    ] = None,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
+    if out is not None and format is None:
+        raise typer.BadParameter(
+            t("it needs --format csv or parquet", "需要 --format csv 或 parquet"), param_hint="--out"
+        )
     with looking(server) as client:
         curves = client.jobs.metrics(job, names or None)
     unknown = sorted(set(names or []) - set(curves))
+    if format is not None:
+        export_metrics(job, curves, format, out)
+        if unknown:
+            print(f"{t('nothing was recorded as', '没有记录')} {', '.join(unknown)}", file=sys.stderr)
+            raise typer.Exit(1)
+        return
     if as_json:
         print_json({name: [[point.step, point.value] for point in points] for name, points in curves.items()})
     elif names:
@@ -256,6 +280,69 @@ def _show_trajectory(one: TrajectoryInfo) -> None:
         console.print(f"  {name:<20} {value}", highlight=False, markup=False)
     if one.error:
         console.print(one.error, style="red", markup=False)
+
+
+@app.command(
+    "diagnose",
+    help=t(
+        "What goes wrong in a job, what shows it, why, and what to do. Exit status 1 while an alarm holds.",
+        "任务有何问题、依据、原因与处置。仍有告警时退出码为 1。",
+    ),
+)
+def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    from strop.cli.findings import show_findings
+
+    with looking(server) as client:
+        found = client.jobs.diagnosis(job)
+    if as_json:
+        print_json([plain(one) for one in found])
+    else:
+        show_findings(found, Console())
+    if any(one.severity == "alarm" and one.ended_step is None for one in found):
+        raise typer.Exit(1)
+
+
+@app.command(
+    "watch",
+    help=t(
+        "Look on while a job trains: progress, curves, findings, last errors. Ctrl-C ends the looking on only.",
+        "在终端实时查看任务：进度、曲线、诊断、最近错误。Ctrl-C 只结束查看。",
+    ),
+)
+def watch(job: JobArgument, server: ServerOption = None) -> None:
+    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.watching import watch_job
+
+    with looking(server) as client:
+        ended = watch_job(client, job, Console())
+    raise typer.Exit(EXIT_STATUS.get(ended.status, 0))
+
+
+@app.command(
+    "spans", help=t("Show what ran inside a rollout, as a tree.", "以树形显示一个 rollout 内部的执行过程。")
+)
+def spans(
+    job: JobArgument,
+    rollout: Annotated[str, typer.Argument(metavar="ROLLOUT")],
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    with looking(server) as client:
+        found = client.jobs.span_tree(job, rollout)
+    if as_json:
+        print_json([plain(one) for one in found])
+        return
+    console = Console()
+    for one in found:
+        line = f"{one.offset_ms:>9.0f} ms {one.duration_ms:>9.0f} ms  {'  ' * one.depth}{one.name}"
+        style = "red" if one.status == "error" else None
+        console.print(
+            f"{line}   {one.message or one.preview[:60]}",
+            style=style,
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 @app.command("checkpoints", help=t("List the checkpoints of a job.", "列出任务的检查点。"))

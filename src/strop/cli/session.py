@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from strop.cli.broadcast import Broadcast
+from strop.cli.examiner import Examiner
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
@@ -179,7 +180,7 @@ async def open_session(
                 critic=critic,
                 checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
-                recorder=Broadcast([told, *watchers]),
+                recorder=Broadcast([told, Examiner(recorder, job_id, hyper.algorithm), *watchers]),
                 counters=lambda: counted(gateway, engine),
             ),
             store=recorder,

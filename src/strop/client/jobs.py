@@ -13,10 +13,12 @@ from strop.schema.job import JobStatus
 from strop.schema.shown import (
     CheckpointInfo,
     EventInfo,
+    FindingInfo,
     JobInfo,
     Listed,
     ModelInfo,
     Point,
+    SpanInfo,
     TrajectoryInfo,
 )
 from strop.schema.submission import LocalRun
@@ -171,6 +173,34 @@ def trajectory(job_id: str, rollout_id: str, *, step: int | None = None) -> Step
 
     path = f"{_path(job_id, 'trajectories')}/{quote(rollout_id, safe='/')}"
     return typed(TrajectoryInfo, (yield Call(method="GET", path=path, params={"step": step})))
+
+
+def spans(
+    job_id: str,
+    *,
+    rollout_id: str | None = None,
+    kind: str | None = None,
+    status: str | None = None,
+    text: str | None = None,
+    limit: int | None = 100,
+) -> Steps[list[SpanInfo]]:
+    """Spans of a job in the order of arrival; `limit` None is all of them."""
+    params = {"rollout_id": rollout_id, "kind": kind, "status": status, "text": text}
+    found = yield from _all(_path(job_id, "spans"), "spans", params, limit, page=1000)
+    return [typed(SpanInfo, one) for one in found]
+
+
+def span_tree(job_id: str, rollout_id: str) -> Steps[list[SpanInfo]]:
+    """All spans of a rollout depth first, each with its depth and its offset in its trace."""
+    reply = yield Call(method="GET", path=_path(job_id, "spans", "tree"), params={"rollout_id": rollout_id})
+    return [typed(SpanInfo, one) for one in reply.get("spans") or []]
+
+
+def diagnosis(job_id: str, *, open_only: bool = False) -> Steps[list[FindingInfo]]:
+    """What goes wrong in a job, by the step at which it began."""
+    params = {"open_only": "true" if open_only else None}
+    reply = yield Call(method="GET", path=_path(job_id, "diagnosis"), params=params)
+    return [typed(FindingInfo, one) for one in reply.get("findings") or []]
 
 
 def checkpoints(job_id: str) -> Steps[list[CheckpointInfo]]:

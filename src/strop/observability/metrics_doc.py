@@ -32,6 +32,7 @@ GROUP_TITLES = {
     "dpo": "dpo/ · preferences, offline · 偏好学习（离线）",
     "mismatch": "mismatch/ · engine against learner · 采样端与训练端之差",
     "trajectory": "trajectory/ · lengths and turns · 长度与轮数",
+    "fully_async": "fully_async/ · rollouts across versions · 跨版本采样",
     "group": "group/ · signal in the groups · 组内信号",
     "function": "function/ · failures · 失败",
     "trace": "trace/ · agents and functions · 智能体与函数",

@@ -54,6 +54,8 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
         **_trace_measures(members),
         **_user_measures(members),
         **_best_and_worst(groups),
+        **_pass_at_k(groups),
+        **_version_measures(members),
         **_group_measures(groups),
         **_error_measures(members),
         **_latency_measures(members),
@@ -241,6 +243,43 @@ def _best_and_worst(groups: Sequence[Group]) -> Values:
         f"trace/reward/{name}/{word}": _mean([pick(scores) for scores in groups_of_one])
         for name, groups_of_one in of_groups.items()
         for word, pick in (("bon", max), ("won", min))
+    }
+
+
+def _pass_at_k(groups: Sequence[Group]) -> Values:
+    """The chance that one of k answers is good, for k = 1, 2, 4 ... up to the smallest group: unbiased from
+    the n that were sampled, 1 - C(n - c, k) / C(n, k) with c good ones (arXiv:2107.03374), mean over
+    groups."""
+    scores_of_groups = [_scores(group.survivors) for group in groups if group.survivors]
+    most = min((len(scores) for scores in scores_of_groups), default=0)
+    measures: Values = {}
+    k = 1
+    while k <= most:
+        measures[f"group/pass@k/{k}"] = _mean([_chance(scores, k) for scores in scores_of_groups])
+        k *= 2
+    return measures
+
+
+def _chance(scores: Sequence[float], k: int) -> float:
+    bad = sum(score < GOOD_REWARD for score in scores)
+    return 1.0 - math.comb(bad, k) / math.comb(len(scores), k)
+
+
+def _version_measures(members: Sequence[Trajectory]) -> Values:
+    """How old the weights were that sampled, in policy versions behind the step's newest."""
+    ranges = [
+        (min(versions), max(versions))
+        for member in members
+        if (versions := [version for turn in member.turns for version in turn.policy_versions])
+    ]
+    newest = max((high for _, high in ranges), default=0)
+    partial = [float(high != low) for low, high in ranges]
+    return {
+        "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
+        "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
+        "fully_async/partial/total_partial_num": math.fsum(partial) if partial else math.nan,
+        "fully_async/partial/partial_ratio": _mean(partial),
+        "fully_async/partial/max_partial_span": _largest([high - low for low, high in ranges]),
     }
 
 

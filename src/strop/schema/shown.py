@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from strop.schema.finding import Evidence, Text
 from strop.schema.function import FunctionType
 from strop.schema.job import JobStatus
 
@@ -146,6 +147,49 @@ class TrajectoryInfo(_Shown):
     error: str | None = None
     error_code: str | None = None
     turns: list[TurnInfo] = Field(default_factory=list["TurnInfo"])
+
+
+class SpanInfo(_Shown):
+    """A timed piece of a rollout. In a tree `depth` and `offset_ms`, from the start of its trace, are there.
+
+    Units:
+        start_ms: milliseconds since 1970; duration_ms, offset_ms: milliseconds.
+    """
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None = None
+    name: str
+    kind: str
+    status: str
+    message: str | None = None
+    start_ms: float
+    duration_ms: float
+    rollout_id: str | None = None
+    sample_id: str | None = None
+    attempt_id: str | None = None
+    preview: str = ""
+    attributes: dict[str, Any] = Field(default_factory=dict)
+    events: list[dict[str, Any]] = Field(default_factory=list[dict[str, Any]])
+    scope: str = ""
+    service: str = ""
+    depth: int = 0
+    offset_ms: float = 0.0
+
+
+class FindingInfo(_Shown):
+    """What the diagnosis found, with the words of its rule. `ended_step` is absent while it holds."""
+
+    rule: str
+    severity: str
+    first_step: int
+    last_step: int
+    ended_step: int | None = None
+    title: Text
+    cause: Text
+    advice: Text
+    summary: Text
+    evidence: Evidence
 
 
 class DatasetResult(_Shown):

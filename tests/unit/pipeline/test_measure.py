@@ -194,16 +194,20 @@ def test_names_that_users_chose_are_averaged_over_the_trajectories_that_have_the
     )
 
 
+def without_pass_at_k(values):
+    return {name: value for name, value in values.items() if not name.startswith("pass@k/")}
+
+
 def test_groups_are_mixed_or_all_equal_or_lost(values):
     # g1 has rewards 1 and 0, g2 has 0.5 twice, g3 has one survivor and no baseline.
-    assert measured("group/", values) == pytest.approx(
+    assert without_pass_at_k(measured("group/", values)) == pytest.approx(
         {"frac_zero_std": 0.5, "frac_all_good": 0.5, "frac_all_bad": 0.0, "frac_mixed": 0.5, "dropped": 1.0}
     )
 
 
 def test_equal_rewards_below_a_half_are_all_bad_up_to_rounding():
     bad = group("g", replace(SHORT, reward=0.1 + 0.2), replace(SAME, reward=0.3))
-    assert measured("group/", rollout_measures((bad,), epoch=0)) == pytest.approx(
+    assert without_pass_at_k(measured("group/", rollout_measures((bad,), epoch=0))) == pytest.approx(
         {"frac_zero_std": 1.0, "frac_all_good": 0.0, "frac_all_bad": 1.0, "frac_mixed": 0.0, "dropped": 0.0}
     )
 
@@ -313,3 +317,32 @@ def test_samples_weigh_alike_however_many_rollouts_they_have():
     groups = (group("v1", TWO_TURNS, replace(TWO_TURNS, reward=0.5)), group("v2", CUT))
     values = validation_measures(groups, source="held_out")
     assert values["validation/held_out/reward/mean@1"] == pytest.approx((0.75 + 0.0) / 2)
+
+
+def test_pass_at_k_is_the_chance_that_one_of_k_answers_is_good():
+    right, wrong = turn([1], [2]), turn([1], [3])
+    # One good of four: 1 - C(3,1)/C(4,1) = 1/4, 1 - C(3,2)/C(4,2) = 1/2, and all four hold it. None good: 0.
+    one_of_four = group("a", *(member(f"a{n}", right, reward=float(n == 0)) for n in range(4)))
+    none = group("b", *(member(f"b{n}", wrong, reward=0.25) for n in range(4)))
+    values = rollout_measures([one_of_four, none], epoch=0)
+    found = {name: value for name, value in values.items() if "pass@k" in name}
+    assert found == {"group/pass@k/1": 0.125, "group/pass@k/2": 0.25, "group/pass@k/4": 0.5}
+    check_names(found)
+
+
+def test_staleness_counts_versions_behind_the_newest_token_of_the_step():
+    def sampled(rollout_id, *versions):
+        return member(
+            rollout_id, replace(turn([1], [2] * len(versions)), policy_versions=versions), reward=1.0
+        )
+
+    values = rollout_measures([group("a", sampled("r1", 5, 5), sampled("r2", 3, 4, 5))], epoch=0)
+    expected = {
+        "trajectory/staleness/mean": 1.0,
+        "trajectory/staleness/max": 2.0,
+        "fully_async/partial/total_partial_num": 1.0,
+        "fully_async/partial/partial_ratio": 0.5,
+        "fully_async/partial/max_partial_span": 2.0,
+    }
+    assert {name: values[name] for name in expected} == expected
+    check_names(expected)

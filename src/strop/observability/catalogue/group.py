@@ -31,6 +31,17 @@ GROUP = (
         healthy={"*": (0.5, 1.0)},
     ),
     metric(
+        "group/pass@k/<k>",
+        "share",
+        "Chance that one of k answers to a sample scores 0.5 or"
+        " more: 1 - C(n - c, k) / C(n, k) with c good ones of n "
+        "(mean over the step's samples). Rising pass@k/1 with"
+        " falling pass@k of more answers is lost variety.",
+        "一个样本的 k 个回答中至少一个得分不低于 0.5 的概率：1 - C"
+        "(n-c,k)/C(n,k)，n 个中 c 个合格（对本步样本取平均）。"
+        "pass@k/1 上升而更大的 k 下降说明多样性丧失。",
+    ),
+    metric(
         "group/dropped",
         "count",
         "Groups with fewer than two scored rollouts, which have no baseline and are not trained on.",

@@ -1,6 +1,7 @@
 """trajectory/: lengths and turns of the step's rollouts, failed ones included."""
 
 from strop.observability.catalogue.declare import metric, spread
+from strop.schema.metric import Aggregation
 
 TRAJECTORY = (
     *spread(
@@ -75,5 +76,41 @@ TRAJECTORY = (
         "Trainable sequences a trained rollout gave: 1 when every turn extends the one before token "
         "for token.",
         "每个参与训练的 rollout 产生的训练序列数；若每一轮都逐词元延续上一轮则为 1。",
+    ),
+    metric(
+        "trajectory/staleness/mean",
+        "versions",
+        "Policy versions by which a trajectory's oldest token"
+        " is behind the step's newest token; 0 while sampling "
+        "and learning take turns (mean over the step's trajectories).",
+        "轨迹最旧词元落后于本步最新词元的策略版本数；采样与训练交替进行时为 0（对本步轨迹取平均）。",
+        healthy={"*": (0.0, 1.0)},
+    ),
+    metric(
+        "trajectory/staleness/max",
+        "versions",
+        "As trajectory/staleness/mean, of the stalest trajectory.",
+        "同 trajectory/staleness/mean，取最陈旧的轨迹。",
+        how=Aggregation.MAX,
+    ),
+    metric(
+        "fully_async/partial/total_partial_num",
+        "count",
+        "Trajectories whose tokens were sampled under more than one policy version.",
+        "词元跨越多个策略版本采样的轨迹数。",
+        how=Aggregation.SUM,
+    ),
+    metric(
+        "fully_async/partial/partial_ratio",
+        "share",
+        "Share of trajectories whose tokens were sampled under more than one policy version.",
+        "词元跨越多个策略版本采样的轨迹占比。",
+    ),
+    metric(
+        "fully_async/partial/max_partial_span",
+        "versions",
+        "Largest difference of policy versions within a trajectory.",
+        "单条轨迹内策略版本之差的最大值。",
+        how=Aggregation.MAX,
     ),
 )

@@ -1,0 +1,57 @@
+"""The diagnosis beside a run: findings go to the store, events tell where one begins and ends."""
+
+from __future__ import annotations
+
+from strop.cli import examiner as module
+from strop.cli.examiner import Examiner
+from strop.diagnosis.record import REWARD
+
+
+class FakeStore:
+    def __init__(self):
+        self.findings, self.events = [], []
+
+    def finding(self, finding):
+        self.findings.append(finding)
+
+    def event(self, kind, message, *, step=None, data=None):
+        self.events.append((kind, step, message, data))
+
+
+def told(values):
+    store = FakeStore()
+    examiner = Examiner(store, "ft-1", "grpo")
+    for step, value in enumerate(values, 1):
+        examiner.metrics(step, {REWARD: 0.5 + 0.01 * step, "actor/ppo_kl": value})
+    return store
+
+
+def test_a_finding_is_written_every_step_and_told_when_it_begins_and_ends(monkeypatch):
+    monkeypatch.setenv("STROP_LANG", "en")
+    store = told([0.5] * 5 + [0.0] * 8)
+    assert [(one.first_step, one.last_step, one.ended_step) for one in store.findings][:3] == [
+        (3, 3, None),
+        (3, 4, None),
+        (3, 5, None),
+    ]
+    assert store.findings[-1].ended_step == store.findings[-1].last_step + 1
+    (began, ended) = store.events
+    assert began[:2] == ("finding", 3)
+    assert began[2].startswith("P3 KL explosion: ppo_kl is 0.5")
+    assert began[3] == {"rule": "P3", "severity": "alarm", "ended": False}
+    assert ended[3]["ended"] is True
+
+
+def test_metrics_of_validation_alone_are_kept_for_the_next_look():
+    store = FakeStore()
+    Examiner(store, "ft-1", "grpo").metrics(3, {"validation/data/reward/mean@1": 0.5})
+    assert store.findings == []
+
+
+def test_a_rule_that_fails_costs_a_diagnosis_and_not_the_run(monkeypatch, caplog):
+    def broken(self, step):
+        raise ZeroDivisionError("a rule")
+
+    monkeypatch.setattr(module.Doctor, "look", broken)
+    assert told([0.5, 0.5]).findings == []
+    assert "the diagnosis of step 1 failed" in caplog.text
