@@ -140,7 +140,7 @@ def tools_abused(record: Record) -> Seen | None:
     name = "trace/tool_call_count"
     calls = record.curve(name)
     before, now = _beginning(record, name), _level(record, name)
-    if len(calls) < 6 or before < 0.25 or _validates(record):
+    if len(calls) < 6 or before < 0.25 or _is_learning(record):
         return None
     if not (now > max(2.5 * before, before + 1.0) or now < 0.3 * before):
         return None
@@ -214,7 +214,7 @@ def _grown_trait(
 def _talked_round(record: Record, pleased: str, sober: str, agreed: float, agrees: float) -> Seen:
     return Seen(
         summary=Text(
-            en=f"{pleased} rises and {sober} does not; their agreement fell from {agreed:.2f} to {agrees:.2f}",
+            en=f"{pleased} rises, {sober} does not; their agreement fell from {agreed:.2f} to {agrees:.2f}",
             zh=f"{pleased} 上升而 {sober} 没有；一致性由 {agreed:.2f} 降至 {agrees:.2f}",
         ),
         curves=[record.shown(f"trace/reward/{name}/avg") for name in (pleased, sober)],

@@ -184,7 +184,7 @@ def p6_validation_collapse(record: Record) -> Seen | None:
         return None
     return Seen(
         summary=Text(
-            en=f"validation fell from {best:.3g} at step {best_step} to {values[-1]:.3g}; training still rises",
+            en=f"validation fell from {best:.3g} at step {best_step} to {values[-1]:.3g}; training rises",
             zh=f"验证自第 {best_step} 步的 {best:.3g} 降至 {values[-1]:.3g}，训练仍升",
         ),
         curves=[validation_curve(record), record.shown(REWARD, 60)],

@@ -21,7 +21,7 @@ from strop.schema.access import Caller
 from strop.schema.job import Event, Job, JobKind, JobStatus
 from strop.schema.submission import EVALUATED_EVENT, Evaluation, Submission
 from strop.server.fine_tunes import cancel_job, new_job_id
-from strop.server.job_asked import DatasetAsked, FunctionAsked, JobAsked
+from strop.server.job_asked import MAX_ITEMS, MAX_SETTINGS, DatasetAsked, FunctionAsked, JobAsked, Shown
 from strop.server.job_plan import Planner, lay_out_files, remove_folder
 from strop.server.job_views import moment
 from strop.server.json_body import JsonRoute
@@ -62,11 +62,11 @@ class EvaluationAsked(BaseModel):
     deployed_model: str | None = Field(default=None, min_length=1, max_length=256)
     datasets: list[DatasetAsked] = Field(min_length=1, max_length=64)
     rollout: FunctionAsked | None = None
-    rewards: list[FunctionAsked] = Field(min_length=1)
+    rewards: list[FunctionAsked] = Field(min_length=1, max_length=MAX_ITEMS)
     n_rollouts: Annotated[int, Field(ge=1, le=256)] = 1
     temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
-    hyper_parameters: dict[str, Any] = Field(default_factory=dict)
-    name: str = Field(default="evaluation", min_length=1, max_length=256)
+    hyper_parameters: dict[str, Any] = Field(default_factory=dict, max_length=MAX_SETTINGS)
+    name: Shown = Field(default="evaluation", min_length=1, max_length=256)
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:

@@ -146,6 +146,7 @@ def encrypted() -> bytes:
     return bytes(content)
 
 
+MEASURED = {"model": "a", "datasets": [{"file_id": "x"}], "rewards": [{"reward_id": "x"}]}
 DEEP = json.dumps({"hyper_parameters": {"a": "DEEP"}})
 BAD, LOST = (400, "InvalidParameter"), (404, "NotFound")
 CONTENT = [("files", ("train.jsonl", b"{}\n"))]
@@ -379,6 +380,16 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "an instance with no processors": (
         post("/fine-tunes/online/faas/jobId-1/x", {"cpu": -1}), BAD, ("cpu", "greater than 0"),
     ),
+    # evaluations
+    "an evaluation of two things": (
+        post("/evaluations", {**MEASURED, "deployed_model": "b"}),
+        BAD, ("name one of model, checkpoint_id and deployed_model, not 2",),
+    ),
+    "an evaluation that writes to terminals": (
+        post("/evaluations", {**MEASURED, "name": "a\x1b[31m"}),
+        BAD, ("name", "control"),
+    ),
+    "an evaluation that is a path": (get("/evaluations/..%2f..%2fapi_key"), LOST, ("no",)),
     # deployments
     "a deployment of nothing": (post("/deployments", {"model_name": "x"}), BAD, ("no model 'x'", "take one")),
     "a deployment of no replicas": (

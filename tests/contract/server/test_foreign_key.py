@@ -61,9 +61,12 @@ def ids(served: Server) -> dict[str, str]:
         )  # fmt: skip
     served.post("/deployments", {"model_name": "ours", "suffix": "a"})
     (checkpoint,) = served.get(f"/fine-tunes/{job_id}/checkpoints")["checkpoints"]
+    file_id = served.upload_rows()
+    measured = {"model": "ours", "datasets": [{"file_id": file_id}], "rewards": [{"reward_id": entity_id}]}
     return {
         "job_id": job_id,
-        "file_id": served.upload_rows(),
+        "file_id": file_id,
+        "evaluation_id": served.post("/evaluations", {**measured, "name": "quick"})["evaluation_id"],
         "entity_id": entity_id,
         "instance_id": instance["instanceId"],
         "deployed_model": "ours-a",
