@@ -10,15 +10,12 @@ from rich.console import Console
 
 from strop.cli.text import t
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import JobStatus
+from strop.schema.job import PLANNED_EVENT, JobStatus
 from strop.schema.shown import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
     from strop.client import Client
-
-PLANNED_EVENT = "planned"
-"""The trainer's event that says of how many steps it makes the job."""
 
 EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
 """By how a job ended; as `strop run` ends."""

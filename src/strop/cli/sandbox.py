@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -143,17 +144,25 @@ def _answer(served: object, sandbox: Sandbox, host: str, port: int) -> None:
     from strop.gateway.listening import bind
 
     listener = bind(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    typer.echo(
-        t(
-            f"The sandbox answers at http://{shown}:{listener.getsockname()[1]}",
-            f"沙箱地址：http://{shown}:{listener.getsockname()[1]}",
+
+    def say() -> None:
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(
+            t(
+                f"The sandbox answers at http://{shown}:{listener.getsockname()[1]}",
+                f"沙箱地址：http://{shown}:{listener.getsockname()[1]}",
+            )
+            + f"  ({sandbox.isolation.kind}, {sandbox.settings.running} "
+            + t("at once", "并发")
+            + f"; {', '.join(sorted(sandbox.toolchains.found))})"
         )
-        + f"  ({sandbox.isolation.kind}, {sandbox.settings.running} "
-        + t("at once", "并发")
-        + f"; {', '.join(sorted(sandbox.toolchains.found))})"
-    )
-    sys.stdout.flush()
+        sys.stdout.flush()
+
+    class Announced(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            say()
+
     config = uvicorn.Config(
         served,  # pyright: ignore[reportArgumentType]
         log_config=None,
@@ -163,7 +172,7 @@ def _answer(served: object, sandbox: Sandbox, host: str, port: int) -> None:
         timeout_graceful_shutdown=5,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.Server(config).run(sockets=[listener])
+    Announced(config).run(sockets=[listener])
 
 
 def refuse_open_door(host: str, api_key: str | None) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -40,12 +43,38 @@ def up(
             + "]",
         ),
     ] = None,
+    sandbox_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            help=t(
+                "Run the code sandbox beside the server, on this port of the loopback.",
+                "在本机回环地址的该端口上同时运行代码沙箱。",
+            ),
+        ),
+    ] = None,
 ) -> None:
     """"""
     from strop.server.settings import settings_from_environment
 
     settings = settings_from_environment(host=host, port=port, max_running_jobs=jobs)
-    serve_control_plane(settings, Console(stderr=True))
+    with sandbox_beside(sandbox_port):
+        serve_control_plane(settings, Console(stderr=True))
+
+
+@contextlib.contextmanager
+def sandbox_beside(port: int | None) -> Iterator[None]:
+    """`strop sandbox` as a child, where a port is given; it ends with this process, however that ends."""
+    if port is None:
+        yield
+        return
+    told = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "strop.cli", "sandbox"]
+    with subprocess.Popen([*told, "--port", str(port)]) as child:
+        try:
+            yield
+        finally:
+            child.terminate()
 
 
 up.__doc__ = t(

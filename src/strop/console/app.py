@@ -20,6 +20,7 @@ from strop.console import (
     job_logs,
     job_metrics,
     job_output,
+    job_tracing,
     job_trajectories,
     jobs,
     keys_pages,
@@ -37,6 +38,7 @@ ROUTERS: Sequence[APIRouter] = (
     jobs.router,
     job_metrics.router,
     job_trajectories.router,
+    job_tracing.router,
     job_logs.router,
     job_output.router,
     job_details.router,
@@ -160,6 +162,10 @@ def _install_failures(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return _failed(request, error.status_code, str(error.detail), None)
 
+    def unexpected(request: Request, error: Exception) -> Response:
+        return _failed(request, 500, type(error).__name__, "see the server's log")
+
+    app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(SignInNeeded, sign_in_needed)
     app.add_exception_handler(StropError, strop_error)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -66,7 +66,8 @@ def list_page(
 
 @router.post("/files")
 async def upload(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
-    await files.upload(request, services, caller)
+    async with request.form() as form:
+        await run_in_threadpool(files.store_uploads, services, caller, form)
     return RedirectResponse(f"{BASE}/files", status_code=303)
 
 

@@ -16,12 +16,14 @@ from strop.console.access import local
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
 from strop.console.pages import BASE
+from strop.diagnosis.texts import RULES
 from strop.pipeline.knob_texts import KNOB_TEXTS
 from strop.schema.job import Job, JobStatus
 from strop.server import fine_tunes
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.checkpoints import list_checkpoints
 from strop.store.curves import sum_of
+from strop.store.findings import list_findings
 from strop.store.job_moves import moves_of
 from strop.store.job_search import jobs_that_resume, last_events
 from strop.store.models import models_of_job
@@ -72,6 +74,7 @@ def details(
             "num_checkpoints": len(list_checkpoints(session, job_id)),
         }
         cost = cost_of(session, job_id, moves)
+        findings = list_findings(session, job_id)
     return job_page(
         request,
         services,
@@ -84,6 +87,7 @@ def details(
         cost=cost,
         on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
+        findings=[(one, RULES.get(one.rule)) for one in reversed(findings)],
         datasets=here.job.config.get("datasets", []),
         functions=here.job.config.get("functions", []),
         files=list(here.submission.files) if here.submission else [],

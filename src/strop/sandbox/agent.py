@@ -44,6 +44,7 @@ def main() -> None:
     os.closerange(3, 4096)
     channel = _channel = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one signal from inside that would reach process 1
     _libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody in the box may look into this process
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _send(channel, {"ready": True, "alone": os.getpid() == 1})
@@ -187,7 +188,9 @@ class _Watch:
     def _measure(self) -> None:
         live = _descendants()
         self.cpu_s = _children_cpu_s() - self.before + sum(cpu_s for cpu_s, _, _ in live.values())
-        memory = sum(_anonymous_bytes(pid) for pid in live)
+        memory = sum(map(_anonymous_bytes, live))
+        if memory > self.limits["memory_bytes"]:  # pages that forks share were counted several times
+            memory = sum(map(_proportional_bytes, live))
         self.peak_bytes = max(self.peak_bytes, memory)
         self._own_time(live)
         if memory > self.limits["memory_bytes"]:
@@ -302,6 +305,16 @@ def _anonymous_bytes(pid: int) -> int:
     return (int(fields[1]) - int(fields[2])) * _PAGE_BYTES
 
 
+def _proportional_bytes(pid: int) -> int:
+    """As `_anonymous_bytes`, a page that several processes share divided among them; much slower to learn."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            kib = [int(line.split()[1]) for line in file if line.startswith(b"Pss_Anon:")]
+    except OSError:  # it made itself unreadable, and pays for that
+        return _anonymous_bytes(pid)
+    return sum(kib) * 1024
+
+
 def _waited_s(pid: int) -> float:
     """The longest that a thread of the process was ready to run and did not."""
     longest = 0
@@ -324,8 +337,9 @@ def _become(order: dict, stdin: int, out: int, err: int) -> None:
         os.chdir(order["cwd"])
         _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
         if order.get("python"):
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             _run_python(order["python"], order["argv"])
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(order["argv"][0], order["argv"], {**os.environ, **order.get("env", {})})
     except OSError as error:

@@ -190,15 +190,21 @@ class Box:
         if group is not None:
             group.limit(memory_bytes=limits.memory_bytes, processes=limits.processes)
         before = group.num_oom_kills() if group is not None else 0
-        answer = await self._order(
-            op="run",
-            argv=list(argv),
-            python=os.path.join(self._work, python) if python else None,
-            env=dict(env or {}),
-            cwd=self._work,
-            stdin=base64.b64encode(stdin).decode(),
-            limits=limits.told(alone=group is None),
-        )
+        order: dict[str, Any] = {
+            "op": "run",
+            "argv": list(argv),
+            "python": os.path.join(self._work, python) if python else None,
+            "env": dict(env or {}),
+            "cwd": self._work,
+            "stdin": base64.b64encode(stdin).decode(),
+            "limits": limits.told(alone=group is None),
+        }
+        try:
+            answer = await self._order(**order)
+        except SandboxError:
+            if group is None or group.num_oom_kills() == before:
+                raise
+            return _out_of_memory(limits)  # files in memory outlive their program, and took the agent along
         if "error" in answer:
             raise SandboxError(f"a program could not be started: {answer['error']}")
         if group is not None and not answer["reason"] and group.num_oom_kills() > before:
@@ -289,6 +295,20 @@ async def _ended(process: subprocess.Popen[bytes]) -> None:
         loop.remove_reader(pidfd)
         os.close(pidfd)
     process.wait()
+
+
+def _out_of_memory(limits: Limits) -> Ran:
+    return Ran(
+        reason="memory_limit",
+        return_code=None,
+        wall_s=0.0,
+        cpu_s=0.0,
+        peak_bytes=limits.memory_bytes,
+        stdout=b"",
+        stderr=b"",
+        stdout_bytes=0,
+        stderr_bytes=0,
+    )
 
 
 def _ran(answer: Mapping[str, Any], group_peak_bytes: int) -> Ran:

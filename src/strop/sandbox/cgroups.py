@@ -109,6 +109,11 @@ class Cgroups:
         if version == 2:
             (self._roots[0] / "cgroup.subtree_control").write_text("+memory +pids")
 
+    @property
+    def root(self) -> Path:
+        """Where the groups of boxes are (of memory, in version 1)."""
+        return self._roots[0]
+
     def make(self) -> Cgroup:
         self._count += 1
         memory, processes = (root / f"box-{self._count}" for root in self._roots)

@@ -244,6 +244,7 @@ def open_isolation(
 def _write_folder(folder: Path, python: str) -> None:
     for name, text in _OWN_ETC.items():
         (folder / name).write_text(text)
+        (folder / name).chmod(0o644)  # whatever this process's umask: another user reads it in the box
     source = str(Path(__file__).with_name("agent.py"))
     compiled = str(folder / "agent.pyc")
     if python == sys.executable:

@@ -102,6 +102,11 @@ class Judging:
             ran = await self._program.run(box, case.stdin)
             passed = ran.ok and await self._checker.accepts(case, ran)
             self._board.put(index, self._result(index, ran, passed=passed))
+            if not box.is_alive:  # that case brought it down; the next ones get another
+                async with self._sandbox.pool.box() as fresh:
+                    if await self._program.prepare(fresh):
+                        await self._cases_in(fresh)
+                return
 
     def _result(self, index: int, ran: Ran | None, *, passed: bool) -> TestResult:
         case = self._cases[index]

@@ -17,10 +17,11 @@ _DRIVER_S = 10.0
 """Seconds that the driver has beyond the cells', as in the reference: for the kernel's start."""
 
 DRIVER = """
-import json, queue, sys, time
+import json, os, queue, sys, time
 from jupyter_client.manager import KernelManager
 
 order = json.loads(sys.stdin.read())
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 manager = KernelManager(kernel_name="python3")
 manager.start_kernel(cwd=".")
 client = manager.client()

@@ -110,6 +110,7 @@ class Sandbox:
     async def _once(self, program: Program, request: RunCodeRequest) -> RunCodeResponse:
         async with self.box(asyncio.current_task()) as box:
             ran = await program.run(box, request.stdin) if await program.prepare(box) else None
-            fetched, left_out = await box.fetch(request.fetch_files) if request.fetch_files else ({}, [])
+            wanted = request.fetch_files if box.is_alive else []
+            fetched, left_out = await box.fetch(wanted) if wanted else ({}, [])
         message = f"too large to be fetched: {', '.join(left_out)}" if left_out else ""
         return answer(program.compiled, ran, fetched, message)

@@ -67,6 +67,10 @@ ALLOWED_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
 and waits to be started again."""
 
 
+PLANNED_EVENT = "planned"
+"""Kind of the event in which a trainer says of how many steps its job is: `{"total_steps": n}`."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, protected_namespaces=())
 

@@ -59,7 +59,7 @@ async def upload(request: Request, services: ServicesHere, caller: CallerHere) -
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise RequestError("expected multipart/form-data", fix="send the file as the part `files`")
     async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES + 10) as form:
-        stored = await run_in_threadpool(_store_all, services, caller, form)
+        stored = await run_in_threadpool(store_uploads, services, caller, form)
     uploaded = [{"name": file.name, "file_id": file.file_id} for file in stored]
     return output(request, {"uploaded_files": uploaded, "failed_uploads": []}, key="data")
 
@@ -110,7 +110,12 @@ def blob_key(sha256: str) -> str:
     return f"files/{sha256[:2]}/{sha256}"
 
 
-def _store_all(services: Services, caller: Caller, form: FormData) -> list[StoredFile]:
+def store_uploads(services: Services, caller: Caller, form: FormData) -> list[StoredFile]:
+    """Keep the files of a form that was read.
+
+    Raises:
+        RequestError: none, an empty one, or a purpose that is none.
+    """
     uploads = [
         value for name, value in form.multi_items() if name in _PARTS and isinstance(value, UploadFile)
     ]

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from sqlalchemy import func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from strop.schema.job import Job, JobKind, JobStatus
+from strop.schema.job import PLANNED_EVENT, Job, JobKind, JobStatus
 from strop.store.events import EventRow
 from strop.store.jobs import JobRow
 from strop.store.tables import Page, page_of
-
-PLANNED_EVENT = "planned"
-"""Kind of the event in which a trainer says of how many steps its job is: `{"total_steps": n}`."""
 
 
 def find_jobs(

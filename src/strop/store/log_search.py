@@ -18,7 +18,9 @@ from sqlalchemy.orm import Session
 
 from strop.store.logs import LogRow
 
-SCAN_S = 0.15
+SCAN_S = 0.08
+"""Seconds that one search may look through lines."""
+
 _SCAN_ROWS = 1000
 
 LEVELS = ("error", "warning", "info")

@@ -54,6 +54,17 @@ def test_a_program_is_compiled_once_for_all_its_cases(house) -> None:
     assert len(said) == len(compiled) == 1
 
 
+def test_a_case_out_of_memory_costs_no_other_case_its_verdict(house) -> None:
+    fill = (
+        "```python\nn = int(input())\nif n == 1:\n    for name in 'ab':\n        with open(f'/tmp/{name}', 'wb') as f:\n"
+        "            for _ in range(200): f.write(b'x' * (1 << 20))\n    x = bytearray(900 << 20)\nprint(n)\n```"
+    )
+    cases = [case(str(n), str(n)) for n in range(4)]
+    reply = house.submit(fill, cases, extra={"run_all_cases": True}).json()
+    assert [test["passed"] for test in reply["tests"]] == [True, False, True, True]
+    assert reply["tests"][1]["exec_info"]["run_result"]["reason"] == "memory_limit"
+
+
 def test_what_does_not_compile_is_one_failed_case(house) -> None:
     reply = house.submit("```cpp\nint main() { ? }\n```", CASES, "cpp").json()
     assert reply["accepted"] is False

@@ -137,7 +137,7 @@ function setZoom(range, except) {
     chart.dispatchAction({ type: "dataZoom", ...(range ? { startValue: range[0], endValue: range[1] } : { start: 0, end: 100 }) });
   }
   sharing = false;
-  if (tools.elements?.from) {
+  if (tools.elements?.from && !tools.contains(document.activeElement)) {
     tools.elements.from.value = range ? range[0] : "";
     tools.elements.to.value = range ? range[1] : "";
   }
@@ -172,6 +172,7 @@ async function load(list, jobs) {
     }
   }
   list.forEach(draw);
+  performance.mark("drawn");
 }
 
 const seen = new IntersectionObserver((entries) => {
@@ -231,7 +232,7 @@ function begin() {
   if (tools.dataset.live) setInterval(follow, LIVE_MS);
   if (!(tools instanceof HTMLFormElement)) return;
   tools.addEventListener("submit", (event) => event.preventDefault());
-  tools.addEventListener("reset", () => setTimeout(() => { state.smooth = 0; state.jobs = state.jobs.slice(0, tools.elements.overlay ? 1 : undefined); setZoom(null); find(""); legend(); redraw(); }));
+  tools.addEventListener("reset", () => setTimeout(() => { state.smooth = 0;  state.jobs = state.jobs.slice(0, tools.elements.overlay ? 1 : undefined); setZoom(null); find(""); legend(); redraw(); }));
   tools.addEventListener("input", (event) => {
     const { name, value } = event.target;
     if (name === "find") find(value);
@@ -241,7 +242,7 @@ function begin() {
   tools.addEventListener("change", async (event) => {
     const { name } = event.target;
     if (name === "from" || name === "to") {
-      const from = Number(tools.elements.from.value || 0), to = Number(tools.elements.to.value || state.last);
+      const from = Number(tools.elements.from.value || 0), to = Math.min(Number(tools.elements.to.value || state.last), state.last);
       setZoom(from < to ? [from, to] : null);
     }
     if (name === "overlay" && event.target.value && !state.jobs.some((job) => job.id === event.target.value)) {

@@ -1,0 +1,131 @@
+"""Every row of `attacks`: none gets what it must not have, none hurts a neighbour, none leaves anything.
+
+`STROP_WRITE_ATTACKS=docs/sandbox_attacks.md` writes what came of each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.sandbox.attacks import ATTACKS, CONTAINED, KILLED, REFUSED, TIME, Attack
+from strop.sandbox.measures import verdict
+from strop.sandbox.wire import RunCodeResponse
+
+NUM_SIDE_BY_SIDE = 5
+DOCUMENT = Path(__file__).parents[3] / "docs" / "sandbox_attacks.md"
+
+
+def outcome(reply: dict[str, Any]) -> str:
+    """One word, in the words of `attacks`."""
+    word = verdict(RunCodeResponse.model_validate(reply))
+    ran = reply["run_result"] or {}
+    said = (ran.get("stdout") or "")[-2000:] + (ran.get("stderr") or "")[-2000:]
+    if "ESCAPED" in said:
+        return "ESCAPED"
+    if word in ("cpu_time_limit", "wall_time_limit"):
+        return TIME
+    if word in ("signal", "process_limit"):
+        return KILLED
+    if word == "success":
+        return REFUSED if REFUSED in said else CONTAINED if CONTAINED in said else word
+    return word
+
+
+@pytest.fixture(scope="module")
+def replies(house) -> dict[str, dict[str, Any]]:
+    """All of them, some at a time, and after each a neighbour's program whose verdict must be right."""
+    port = int(house.url.rpartition(":")[2])
+
+    def mount(attack: Attack) -> tuple[dict[str, Any], list[str]]:
+        program = attack.program.replace("{port}", str(port))
+        with ThreadPoolExecutor(1) as beside:
+            neighbour = beside.submit(house.run, "print(sum(range(10)))", run_timeout=5)
+            reply = house.run(program, attack.language, **{"run_timeout": 10, **attack.more})
+            told = neighbour.result()
+        return reply, [told["status"], (told["run_result"] or {}).get("stdout", "")]
+
+    with ThreadPoolExecutor(NUM_SIDE_BY_SIDE) as attackers:
+        done = dict(zip([one.name for one in ATTACKS], attackers.map(mount, ATTACKS), strict=True))
+    if os.environ.get("STROP_WRITE_ATTACKS"):
+        DOCUMENT.write_text(document({name: outcome(reply) for name, (reply, _) in done.items()}))
+    return {name: {"reply": reply, "neighbour": told} for name, (reply, told) in done.items()}
+
+
+def test_there_are_eighty_at_least_and_each_has_a_name_of_its_own() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 80
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_comes_to_nothing(replies, attack: Attack) -> None:
+    reply = replies[attack.name]["reply"]
+    assert outcome(reply) in attack.expect, reply
+    assert "ESCAPED" not in str(reply["run_result"])
+    assert set(reply["files"]) <= {"a.txt"}
+    assert not any(reply["files"].values())
+
+
+def test_no_neighbour_s_verdict_was_hurt(replies) -> None:
+    assert {tuple(one["neighbour"]) for one in replies.values()} == {("Success", "45\n")}
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_no_process_file_or_group_is_left(replies, house) -> None:
+    pool = house.sandbox.pool
+    agent = house.sandbox.isolation.agent
+
+    def agents() -> int:
+        found = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+                parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
+                above = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            found += agent.encode() in words and b"bwrap" not in words[0] and above == os.getpid()
+        return found
+
+    assert eventually(lambda: house.sandbox.slots.num_running == 0 and pool.num_ready == pool.size)
+    assert eventually(lambda: agents() <= pool.size)
+    assert sorted(os.listdir(house.sandbox.isolation.folder)) == [
+        "agent.pyc", "group", "hosts", "nsswitch.conf", "passwd"
+    ]  # fmt: skip
+    groups = house.sandbox.isolation.cgroups
+    if groups is not None:
+        assert eventually(lambda: len(list(groups.root.glob("box-*"))) <= pool.size)
+
+
+def document(outcomes: dict[str, str]) -> str:
+    rows = "\n".join(f"| {one.name} | {' or '.join(one.expect)} | {outcomes[one.name]} |" for one in ATTACKS)
+    return (
+        "# What hostile programs try\n\n"
+        f"{len(ATTACKS)} programs from `tests/contract/sandbox/attacks.py`, which CI runs, and what came of each. After"
+        " each, and\nbeside it, a neighbour's program ran and got its right verdict; no process, file or control group"
+        " was left.\n\n"
+        "`refused`: the system said no, and the program said so. `contained`: it ended, and what it did ended with its"
+        " box.\n`killed`: by a signal. `error`: a return code other than 0.\n\n"
+        "| attack | must come to | came to |\n|---|---|---|\n"
+        f"{rows}\n"
+    )
+
+
+def test_the_document_lists_every_attack_as_it_must_end() -> None:
+    text = DOCUMENT.read_text()
+    assert "ESCAPED" not in text
+    for attack in ATTACKS:
+        assert f"| {attack.name} | {' or '.join(attack.expect)} |" in text
