@@ -20,7 +20,13 @@ from fakes.development_guide import INPUTS, OUTPUTS, write_functions
 
 pytestmark = pytest.mark.slow
 
-KINDS = {"Rollout": "rollout", "PlainReward": "reward", "Safety": "reward", "Containing": "group_reward"}
+KINDS = {
+    "Rollout": "rollout",
+    "PlainReward": "reward",
+    "Safety": "reward",
+    "Containing": "group_reward",
+    "Broken": "reward",
+}
 
 USER = {"role": "user", "content": "x"}
 MORE = {
@@ -89,13 +95,17 @@ def container(folder: Path, name: str) -> Iterator[str]:
         log.close()
 
 
-async def ours(folder: Path, name: str, inputs: list[dict[str, Any]]) -> list[Any]:
-    """The worker's own answers, byte by byte what it sends."""
+async def ours(
+    folder: Path, name: str, inputs: list[dict[str, Any]], *, with_package: bool = False
+) -> list[Any]:
+    """The worker's own answers, byte by byte what it sends; by the import door, or with the real package."""
     from strop.runtime.masking import Mask
     from strop.runtime.process import WorkerProcess
     from strop.runtime.spec import WorkerSpec
 
-    spec = WorkerSpec(name=name, classpath=f"guide.{name}", root=folder, timeout_s=20)
+    (packages,) = (environment("2.0.2").parent / "lib").glob("python*/site-packages")
+    env = {"PYTHONPATH": str(packages)} if with_package else {}
+    spec = WorkerSpec(name=name, classpath=f"guide.{name}", root=folder, timeout_s=20, env=env)
     worker = WorkerProcess(spec, job_id="conformance", mask=Mask(()), on_line=lambda *_: None)
     await worker.start(limit_s=60, on_stuck=lambda: None)
     try:
@@ -108,7 +118,7 @@ async def ours(folder: Path, name: str, inputs: list[dict[str, Any]]) -> list[An
     return [(answer.status_code, answer.json()) for answer in answers]
 
 
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", list(INPUTS))
 def test_the_same_class_gives_the_same_json(guide: Path, name: str) -> None:
     inputs = [INPUTS[name], *MORE[name]]
     with container(guide, name) as url, httpx.Client(trust_env=False) as client:
@@ -117,3 +127,32 @@ def test_the_same_class_gives_the_same_json(guide: Path, name: str) -> None:
     mine = asyncio.run(ours(guide, name, inputs))
     assert mine == theirs
     assert mine[0] == (200, OUTPUTS[name])
+    if name == "Safety":
+        assert asyncio.run(ours(guide, name, inputs, with_package=True)) == theirs
+
+
+BROKEN = """
+
+@reward_func("broken")
+class Broken(AbstractRewardProcessor):
+    @sub_reward_func("good", sub_weight=0.5)
+    def good(self, input):
+        return scored(1.0)
+
+    @sub_reward_func("judge", sub_weight=0.5)
+    async def judge(self, input):
+        raise ValueError("no verdict")
+"""
+
+
+def test_a_part_that_fails_is_hidden_there_and_told_here(guide: Path) -> None:
+    module = guide / "guide.py"
+    if "Broken" not in module.read_text():
+        module.write_text(module.read_text() + BROKEN)
+    call = {"agent_output": {"messages": []}}
+    with container(guide, "Broken") as url, httpx.Client(trust_env=False) as client:
+        theirs = client.post(f"{url}/api/v1", json=call, timeout=30).json()
+    assert (theirs["status"], theirs["reward"]["reward_score"]) == ("success", 0.5)
+    ((status, mine),) = asyncio.run(ours(guide, "Broken", [call]))
+    assert (status, mine["status"], mine["error_code"]) == (200, "failed", "exception")
+    assert mine["error"].startswith("sub-reward 'judge' raised ValueError: no verdict (guide.py, line ")
