@@ -19,6 +19,7 @@ from strop.cli.deployments import app as deployments
 from strop.cli.evaluations import app as evaluations
 from strop.cli.files import app as files
 from strop.cli.functions_show import app as functions
+from strop.cli.init import init
 from strop.cli.jobs import app as jobs
 from strop.cli.keys import app as keys
 from strop.cli.models import app as models
@@ -42,6 +43,10 @@ app = typer.Typer(
 )
 app.command("run")(run)
 app.command("demo")(demo)
+app.command(
+    "init",
+    help=t("Make a project from a template, with tests that pass.", "从模板创建项目，自带可通过的测试。"),
+)(init)
 app.command("chat")(chat)
 app.command("serve")(serve)
 app.command("up")(up)

@@ -138,6 +138,18 @@ def stop(instance: InstanceArgument, server: ServerOption = None) -> None:
     print(t(f"ended {instance}", f"已停止 {instance}"))
 
 
+@app.command(
+    "restart",
+    help=t(
+        "Replace an instance's workers one after another; calls go on.", "滚动重启实例的 worker，调用不中断。"
+    ),
+)
+def restart(instance: InstanceArgument, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.functions.restart(instance)
+    print(t(f"restarted {instance}", f"已重启 {instance}"))
+
+
 @app.command("get", help=t("Show one function.", "显示一个函数。"))
 def get(function: FunctionArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:

@@ -167,6 +167,8 @@ async def open_session(
             recorder.event("note", learner.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
+        for note in pool.notes:
+            recorder.event("note", note)
         yield Session(
             config=config,
             job_id=job_id,

@@ -40,6 +40,7 @@ class Functions(_Group):
     start = blocking(functions.start)
     instance = blocking(functions.instance)
     stop = blocking(functions.stop)
+    restart = blocking(functions.restart)
     logs = blocking(functions.logs)
     call = blocking(functions.call)
 
@@ -165,6 +166,7 @@ class AsyncFunctions(_AsyncGroup):
     start = awaited(functions.start)
     instance = awaited(functions.instance)
     stop = awaited(functions.stop)
+    restart = awaited(functions.restart)
     logs = awaited(functions.logs)
     call = awaited(functions.call)
 

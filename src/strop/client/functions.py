@@ -218,6 +218,16 @@ def stop(instance_id: str) -> Steps[None]:
     yield Call(method="POST", path=f"fine-tunes/delete/faas/{segment(instance_id)}", body={}, answer=None)
 
 
+def restart(instance_id: str) -> Steps[InstanceInfo]:
+    """Put a new worker in the place of each, one after another; calls go on meanwhile.
+
+    Raises:
+        FunctionError: a new one does not start; the old ones go on.
+    """
+    path = f"fine-tunes/restart/faas/{segment(instance_id)}"
+    return typed(InstanceInfo, (yield Call(method="POST", path=path, body={}, timeout_s=LONG_S)))
+
+
 def logs(instance_id: str, *, keywords: list[str] | None = None, last: int = 100) -> Steps[list[str]]:
     """The last lines that an instance printed, oldest first."""
     path = f"fine-tunes/query/faas/log/{segment(instance_id)}"

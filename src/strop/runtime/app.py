@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import cast
+from collections.abc import Mapping
+from typing import Protocol, cast
 
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -20,13 +21,32 @@ from starlette.routing import Route
 
 from strop.functions import validation_text
 from strop.functions.ark import input_of_body, is_ark_body, reply_of_output
-from strop.runtime.hosting import Failure, Host, Outcome
+from strop.runtime.hosting import Failure, Outcome
+from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
-def create_app(host: Host, token: str) -> Starlette:
+class Served(Protocol):
+    """What answers the calls: a loaded processor (`Host`), or a pool of workers (`PooledHost`)."""
+
+    @property
+    def spec(self) -> WorkerSpec: ...
+
+    @property
+    def func_type(self) -> FunctionType: ...
+
+    @property
+    def class_name(self) -> str: ...
+
+    @property
+    def speaks_ark(self) -> bool: ...
+
+    async def run(self, payload: FunctionInput, headers: Mapping[str, str]) -> Outcome: ...
+
+
+def create_app(host: Served, token: str) -> Starlette:
     """Serve `host` to whoever presents `token` as bearer."""
 
     async def health(request: Request) -> Response:
@@ -81,7 +101,7 @@ async def _body(request: Request) -> bytes | None:
     return b"".join(chunks)
 
 
-def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
+def _parsed(host: Served, body: bytes) -> FunctionInput | Response:
     try:
         # Not orjson: it turns integers beyond 64 bits into floats, and a ground truth may be one.
         values: object = json.loads(body, parse_constant=_refuse_constant)
@@ -102,7 +122,7 @@ def _parsed(host: Host, body: bytes) -> FunctionInput | Response:
         return _detail(422, f"Request parsing error: {error}")
 
 
-async def _run_while_connected(host: Host, payload: FunctionInput, request: Request) -> Outcome:
+async def _run_while_connected(host: Served, payload: FunctionInput, request: Request) -> Outcome:
     """Run the call; give up on it when the caller has gone."""
     work = asyncio.create_task(host.run(payload, request.headers))
     gone = asyncio.create_task(_disconnected(request))

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
-from strop.runtime.guardian import clear_after, guard
+from strop.runtime.guardian import Limited, Report, clear_after, guard
 from strop.runtime.lines import LineSplitter
 
 _MARK = "STROP_WORKER"
@@ -32,11 +32,13 @@ _NUM_LAST_LINES = 20
 _KILL_LIMIT_S = 10.0
 _DRAIN_LIMIT_S = 2.0
 
-Report = Callable[..., None]
 
-
-def open_channel(descriptor: int) -> tuple[Report, str]:
+def open_channel(
+    descriptor: int, *, limits_of: Callable[[str], Limited | None] = lambda _: None
+) -> tuple[Report, str]:
     """The child's side: read the parent's line, leave a guardian behind, give what sends events and the line.
+
+    `limits_of` makes of that line the limits that the guardian holds the child to.
 
     Concurrency:
         Call it before any thread exists; it forks.
@@ -45,11 +47,11 @@ def open_channel(descriptor: int) -> tuple[Report, str]:
     channel.set_inheritable(False)
     with channel.makefile() as lines:
         parent_pid, text = lines.readline().split(" ", 1)
-    guard(channel, int(parent_pid))
 
     def report(**event: object) -> None:
         channel.sendall(json.dumps(event).encode() + b"\n")
 
+    guard(channel, int(parent_pid), report=report, limited=limits_of(text))
     return report, text
 
 
@@ -57,7 +59,8 @@ class Child:
     """One process with all its descendants.
 
     `on_event` hears its events, `on_line` each line it prints (stream, text) and `on_exit` its end, before
-    `exited` is set; all on the event loop's thread.
+    `exited` is set; all on the event loop's thread. `on_lost` is called in a thread when the guardian was
+    killed, so that what it held can be cleared away.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class Child:
         on_event: Callable[[dict[str, Any]], None],
         on_line: Callable[[str, str], None],
         on_exit: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._mask = mask
         self._on_event = on_event
         self._on_line = on_line
         self._on_exit = on_exit
+        self._on_lost = on_lost
         self._id = secrets.token_hex(8)
         self._last_lines: deque[str] = deque(maxlen=_NUM_LAST_LINES)
         self.exited = asyncio.Event()
@@ -156,7 +161,11 @@ class Child:
         self._on_exit()
         self.exited.set()
         if self._popen.returncode < 0:  # the guardian itself was killed
-            await asyncio.to_thread(clear_after, self._popen.pid, f"{_MARK}={self._id}")
+            await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        self._on_lost()
+        clear_after(self._popen.pid, f"{_MARK}={self._id}")
 
     async def _drain(self, pipe: IO[bytes], stream: str) -> None:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ Lives in the worker. Knows nothing of HTTP but the status that a failure is answ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import json
@@ -37,6 +38,7 @@ from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskSt
 
 _QUEUE_LIMIT = 100
 """Calls that may wait for a free place, as in DashScope's container; more are answered `busy`."""
+MAX_OUTPUT_BYTES = 64 * 2**20
 _CANCEL_GRACE_S = 0.5
 """How long a cancelled coroutine may take to end before the process counts as stuck."""
 
@@ -167,14 +169,17 @@ class Host:
         if work.cancelled():
             text = f"{self._named} raised CancelledError: it cancelled its own task"
             return Failure(http_status=500, error_code="exception", message=text)
+        if (error := work.exception()) is not None:  # GeneratorExit, which a coroutine must not keep
+            return self._raised(error)
         result = work.result()
         return result if isinstance(result, Failure) else self._checked(result)
 
     def _raised(self, error: BaseException) -> Failure:
         root = self.spec.root
-        print(user_traceback(error, root), file=sys.stderr)
+        with contextlib.suppress(Exception):  # its stderr may be closed
+            print(user_traceback(error, root), file=sys.stderr)
         place = where_raised(error, root)
-        text = "".join((f"{type(error).__name__}: {error}", f" ({place})" if place else ""))
+        text = "".join((f"{type(error).__name__}: {_said_by(error)}", f" ({place})" if place else ""))
         return Failure(http_status=500, error_code=self._processor.code_of_raise, message=text)
 
     def _checked(self, result: object) -> Outcome:
@@ -185,19 +190,26 @@ class Host:
             return self._invalid(f"returned {found}; expected {output_class.__name__}")
         try:
             output = output_class.model_validate(jsonable(cast("object", result))).model_dump()
+            if self._by_metric and output["status"] == TaskStatus.SUCCESS:
+                wrong = add_up(output, self._by_metric)
+                if wrong:
+                    return self._invalid(wrong)
+            place = _non_finite(output, "")
+            content = (
+                b"" if place else json.dumps(output, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            )
         except ValidationError as error:
             fields = validation_text(error, show_values=True)
             return self._invalid(f"returned no valid {output_class.__name__}: {fields}")
         except (ValueError, TypeError, RecursionError) as error:
             return self._invalid(f"returned what JSON cannot hold: {error}")
-        if self._by_metric and output["status"] == TaskStatus.SUCCESS:
-            wrong = add_up(output, self._by_metric)
-            if wrong:
-                return self._invalid(wrong)
-        place = _non_finite(output, "")
+        except Exception as error:  # noqa: BLE001 - a rollout: its own types may raise anything when dumped
+            return self._invalid(f"returned what cannot be read: {type(error).__name__}: {_said_by(error)}")
         if place:
             return self._invalid(f"returned {place} that is not a finite number")
-        return json.dumps(output, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        if len(content) > MAX_OUTPUT_BYTES:
+            return self._invalid(f"returned {len(content)} bytes of JSON; the limit is {MAX_OUTPUT_BYTES}")
+        return content
 
     def _invalid(self, what: str) -> Failure:
         return Failure(http_status=500, error_code="invalid_output", message=f"{self._named} {what}")
@@ -235,8 +247,19 @@ async def open_host(spec: WorkerSpec) -> Host:
     return Host(spec, processor, take_weights(processor, spec.metric_weights))
 
 
+def _said_by(error: BaseException) -> str:
+    """Its text; classes of users may fail even at that."""
+    try:
+        return str(error)
+    except Exception as second:  # noqa: BLE001 - a rollout: user code may raise anything
+        return f"<no text: its __str__ raised {type(second).__name__}>"
+
+
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - a rollout: user code may raise anything
+        return f"<no text: its __repr__ raised {type(error).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -1,4 +1,4 @@
-"""One function's calls -> its live worker: replaced when it is lost or stuck, while calls go on.
+"""One function's calls -> a pool of workers that answer them, whatever becomes of single workers.
 
 Failure is data here: `call` never raises for what user code did. A call runs at most once: it is sent again
 only when the worker surely did not take it.
@@ -7,21 +7,23 @@ only when the worker surely did not take it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine
 from dataclasses import replace
 
 import aiohttp
 
 from strop.errors import FunctionError
+from strop.runtime.crew import Crew
+from strop.runtime.gauges import Gauges, Reading
 from strop.runtime.masking import Mask
 from strop.runtime.process import OnLine, WorkerProcess
 from strop.runtime.quarantine import Quarantine
+from strop.runtime.size import PoolSize
 from strop.runtime.spec import WorkerSpec
 from strop.runtime.wire import (
     Answer,
     api_key,
     error_reply,
+    is_ours,
     output_reply,
     request_body,
     says_stuck,
@@ -30,15 +32,8 @@ from strop.runtime.wire import (
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 from strop.schema.reply import FunctionReply
 
-_MAX_STARTS = 3
-"""Starts in a row that may fail before calls are answered `worker_lost` at once."""
-_COOL_DOWN_S = 30.0
-"""After that, the first call past this time tries a start again."""
-_MIN_RESTART_LIMIT_S = 30.0
-_RESTART_FACTOR = 10.0
 _MAX_REFUSALS = 3
 _FIRST_DELAY_S = 0.05
-_MAX_BACKOFF_S = 5.0
 _EXIT_NOTICE_S = 5.0
 _MAX_ERROR_CHARS = 16_000
 
@@ -54,7 +49,11 @@ def new_client() -> aiohttp.ClientSession:
 
 
 class Instance:
-    """The running worker of one function, and those that it replaced and that still finish calls."""
+    """The running workers of one function.
+
+    Concurrency:
+        Belongs to one event loop.
+    """
 
     def __init__(
         self,
@@ -65,6 +64,7 @@ class Instance:
         on_line: OnLine,
         grace_s: float,
         start_limit_s: float,
+        size: PoolSize | None = None,
         alone: bool = False,
     ) -> None:
         """`alone`: it is a ward itself, in which lost calls are tried again, and has none."""
@@ -75,39 +75,37 @@ class Instance:
         self._grace_s = grace_s
         self._start_limit_s = start_limit_s
         self._mask = Mask(spec.env.values())
-        self._places = asyncio.Semaphore(spec.concurrency)
-        self._workers: set[WorkerProcess] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._serving: asyncio.Task[WorkerProcess] | None = None
         self._func_type = spec.func_type
-        self._num_losses = 0
-        self._gave_up_at: float | None = None
-        self._closing = False
+        self._gauges = Gauges()
+        size = replace(size or PoolSize(), concurrency=spec.concurrency)
+        self._crew = Crew(
+            spec.name,
+            self._worker,
+            size,
+            self._gauges,
+            start_limit_s=start_limit_s,
+            drain_s=spec.timeout_s + grace_s,
+            memory_size=spec.limits.memory_size,
+        )
         self._quarantine = None if alone else Quarantine(self._ward)
 
     async def start(self) -> FunctionType:
-        """Start the first worker. Returns the type of the class it found.
+        """Start the first worker; the others follow. Returns the type of the class it found.
 
         Raises:
             FunctionError: it could not start; with the user's traceback, or what else there is to know.
         """
-        self._serving = _background(self._spawn())
-        began = asyncio.get_running_loop().time()
-        self._func_type = (await asyncio.shield(self._serving)).func_type
-        took_s = asyncio.get_running_loop().time() - began
-        # A replacement is waited for by calls: what once took a second must not be given ten minutes.
-        usual_s = max(_MIN_RESTART_LIMIT_S, _RESTART_FACTOR * took_s)
-        self._start_limit_s = min(self._start_limit_s, usual_s)
+        self._func_type = (await self._crew.start()).func_type
         return self._func_type
 
     async def call(self, payload: FunctionInput) -> FunctionReply:
-        """Send one call and say what came of it.
+        """Send one call and say what came of it; `busy` when too many wait already.
 
         Units:
             `timeout_s` of the spec counts from when a place is free; a call may have waited before that.
         Concurrency:
-            At most `concurrency` calls are in flight, the others wait in order. Cancelling this cancels an
-            async `process`.
+            At most `concurrency` calls are in flight in a worker, the others wait in order. Cancelling this
+            cancels an async `process`.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -115,18 +113,48 @@ class Instance:
         with self._mask.hiding(*([secret] if secret else [])):
             reply = await self._call(payload)
             error = self._mask(reply.error)[:_MAX_ERROR_CHARS] if reply.error is not None else None
-        return replace(reply, error=error, latency_s=loop.time() - began)
+        reply = replace(reply, error=error, latency_s=loop.time() - began)
+        self._gauges.count(reply)
+        return reply
+
+    async def restart(self, spec: WorkerSpec | None = None) -> None:
+        """Replace every worker by a new one, of `spec` where one is given; calls go on meanwhile.
+
+        Raises:
+            FunctionError: a new worker does not start; those that are not replaced yet go on.
+        """
+        before = self.spec
+        self.spec = spec or before
+        try:
+            await self._crew.restart()
+        except BaseException:
+            self.spec = before
+            raise
+
+    def reading(self) -> Reading:
+        """How it stands."""
+        crew, gauges = self._crew, self._gauges
+        load = crew.load()
+        return Reading(
+            workers=len(crew.workers),
+            starting=crew.num_starting,
+            busy=load.num_busy,
+            queue=load.num_waiting,
+            calls=gauges.num_calls,
+            cold_starts=gauges.num_cold_starts,
+            starts=gauges.num_starts,
+            losses=gauges.num_losses,
+            p50_s=gauges.percentile(0.5),
+            p95_s=gauges.percentile(0.95),
+            memory_bytes=sum(worker.memory_bytes for worker in crew.workers),
+            errors=dict(gauges.errors),
+        )
 
     async def close(self) -> None:
         """Kill all workers; calls in flight are answered `worker_lost`."""
-        self._closing = True
         if self._quarantine is not None:
             await self._quarantine.close()
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
-        await asyncio.gather(*(worker.kill() for worker in list(self._workers)))
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._crew.close()
 
     async def _call(self, payload: FunctionInput) -> FunctionReply:
         if payload.func_type is not self._func_type or not isinstance(payload, INPUT_OF[payload.func_type]):
@@ -140,8 +168,9 @@ class Instance:
             return FunctionReply(error=text, error_code="invalid_input")
         if self._quarantine is not None and self._quarantine.holds(payload):
             return await self._quarantine.call(payload)
-        async with self._places:
-            return await self._send_until_taken(payload, body)
+        if self._crew.num_waiting >= self._crew.size.queue:
+            return replace(_busy(self.spec.name), attempts=0)
+        return await self._send_until_taken(payload, body)
 
     def _ward(self) -> Instance:
         """Another worker of the same function, for one call at a time; starts in the background."""
@@ -155,7 +184,6 @@ class Instance:
             alone=True,
         )
         ward._func_type = self._func_type
-        ward._serving = _background(ward._respawn())
         return ward
 
     def _lost(self, payload: FunctionInput) -> None:
@@ -164,22 +192,26 @@ class Instance:
 
     async def _send_until_taken(self, payload: FunctionInput, body: bytes) -> FunctionReply:
         loop = asyncio.get_running_loop()
-        stop_waiting = loop.time() + self.spec.timeout_s
+        stop_waiting: float | None = None
         delay = _FIRST_DELAY_S
         num_sends = num_refused = 0
         while True:
             try:
-                worker = await self._worker()
+                worker = await self._crew.take()
             except FunctionError as error:
                 return FunctionReply(error=str(error), error_code="worker_lost", attempts=max(1, num_sends))
+            stop_waiting = stop_waiting or loop.time() + self.spec.timeout_s
             num_sends += 1
-            reply = await self._send(worker, payload, body)
+            try:
+                reply = await self._send(worker, payload, body)
+            finally:
+                self._crew.give_back(worker)
             if reply is None:
                 num_refused += 1
                 if num_refused == _MAX_REFUSALS:
                     text = f"function {self.spec.name!r} refused {num_refused} connections"
                     return FunctionReply(error=text, error_code="unreachable", attempts=num_sends)
-            elif reply.error_code == "busy" and loop.time() + delay < stop_waiting:
+            elif reply.output is None and reply.error_code == "busy" and loop.time() + delay < stop_waiting:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 1.0)
             else:
@@ -194,27 +226,24 @@ class Instance:
             **trace_headers(payload),
         }
         url = f"http://127.0.0.1:{worker.port}/api/v1"
-        worker.take()
         try:
             async with asyncio.timeout(self.spec.timeout_s + self._grace_s):
                 async with self._client.post(url, data=body, headers=headers) as response:
                     answer = Answer(status=response.status, content=await response.read())
         except TimeoutError:
-            self._retire(worker)
+            self._crew.retire(worker)
             self._lost(payload)
             text = f"did not answer within its timeout of {self.spec.timeout_s:g} s; it blocks its process"
             return FunctionReply(error=f"{payload.func_type} function {name!r} {text}", error_code="timeout")
         except (aiohttp.ClientError, OSError) as error:
             return await self._transport_failure(worker, payload, error)
-        finally:
-            worker.release()
         if answer.status == 200:
-            self._num_losses = 0
+            self._crew.succeeded()
             return output_reply(name, payload, answer.content)
         if answer.status == 503:
-            return FunctionReply(error=f"function {name!r} is busy: its queue is full", error_code="busy")
-        if says_stuck(answer):
-            self._retire(worker)
+            return _busy(name)
+        if says_stuck(answer) or not is_ours(answer):
+            self._crew.retire(worker)
         return error_reply(name, answer)
 
     async def _transport_failure(
@@ -232,85 +261,9 @@ class Instance:
         self._lost(payload)
         return FunctionReply(error=worker.exit_text(), error_code="worker_lost")
 
-    async def _worker(self) -> WorkerProcess:
-        """The worker that takes new calls; waits for one that is starting.
-
-        Raises:
-            FunctionError: there is none and none is coming.
-        """
-        if self._closing or self._serving is None:
-            raise FunctionError(f"function {self.spec.name!r} is not running")
-        now = asyncio.get_running_loop().time()
-        if self._gave_up_at is not None and now - self._gave_up_at > _COOL_DOWN_S:
-            self._gave_up_at = None
-            self._serving = _background(self._respawn())
-        serving = self._serving
-        try:
-            return await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            if serving.cancelled():
-                raise FunctionError(f"function {self.spec.name!r} was closed") from None
-            raise
-
-    async def _spawn(self) -> WorkerProcess:
-        worker = WorkerProcess(self.spec, job_id=self._job_id, mask=self._mask, on_line=self._on_line)
-        await worker.start(limit_s=self._start_limit_s, on_stuck=lambda: self._retire(worker))
-        self._workers.add(worker)
-        self._follow(self._after_exit(worker))
-        return worker
-
-    async def _respawn(self) -> WorkerProcess:
-        """Start again, later after every loss; give up after `_MAX_STARTS` starts that failed."""
-        failure: FunctionError | None = None
-        for attempt in range(_MAX_STARTS):
-            await asyncio.sleep(_backoff(self._num_losses + attempt))
-            try:
-                return await self._spawn()
-            except FunctionError as error:
-                failure = error
-        self._gave_up_at = asyncio.get_running_loop().time()
-        text = f"failed to start again {_MAX_STARTS} times in a row; the last time: {failure}"
-        raise FunctionError(f"function {self.spec.name!r} {text}")
-
-    async def _after_exit(self, worker: WorkerProcess) -> None:
-        await worker.exited.wait()
-        self._workers.discard(worker)
-        if not worker.draining and not self._closing:
-            worker.draining = True
-            self._num_losses += 1
-            self._serving = _background(self._respawn())
-
-    def _retire(self, worker: WorkerProcess) -> None:
-        """Send no more calls to `worker`; kill it when those it has are answered or out of time."""
-        if worker.draining or self._closing or worker.exited.is_set():
-            return
-        worker.draining = True
-        self._serving = _background(self._respawn())
-        self._follow(self._kill_when_idle(worker))
-
-    async def _kill_when_idle(self, worker: WorkerProcess) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(worker.idle.wait(), self.spec.timeout_s + self._grace_s)
-        await worker.kill()
-
-    def _follow(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _worker(self) -> WorkerProcess:
+        return WorkerProcess(self.spec, job_id=self._job_id, mask=self._mask, on_line=self._on_line)
 
 
-def _backoff(num_losses: int) -> float:
-    """0 s before the first replacement, then 0.1, 0.2, 0.4 ... s."""
-    return min(0.1 * 2.0 ** (num_losses - 2), _MAX_BACKOFF_S) if num_losses > 1 else 0.0
-
-
-def _background(work: Coroutine[None, None, WorkerProcess]) -> asyncio.Task[WorkerProcess]:
-    task = asyncio.create_task(work)
-    task.add_done_callback(_retrieve)
-    return task
-
-
-def _retrieve(task: asyncio.Task[WorkerProcess]) -> None:
-    """Calls take its exception from it; when there is no call, nobody has to."""
-    if not task.cancelled():
-        task.exception()
+def _busy(name: str) -> FunctionReply:
+    return FunctionReply(error=f"function {name!r} is busy: its queue is full", error_code="busy")

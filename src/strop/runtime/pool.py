@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,21 @@ from typing import Self
 import aiohttp
 
 from strop.errors import FunctionError
+from strop.runtime.gauges import Reading
 from strop.runtime.instance import Instance, new_client
 from strop.runtime.process import OnLine
+from strop.runtime.size import PoolSize, cut, limits_of
 from strop.runtime.spec import WorkerSpec
 from strop.schema.config import FunctionConfig
 from strop.schema.function import FunctionInput
 from strop.schema.reply import FunctionReply
 
+_FIRST_DELAY_S = 0.05
+_MAX_DELAY_S = 2.0
+
 
 class WorkerPool:
-    """The functions of one job, each in its own process.
+    """The functions of one job, each an instance with workers of its own.
 
     Concurrency:
         Belongs to the event loop that called `start`; that loop's thread has to live as long as the pool.
@@ -51,6 +57,10 @@ class WorkerPool:
         """
         specs = [worker_spec(config, root, pythons.get(config.label)) for config in functions]
         self._specs = [replace(spec, tracing=tracing) for spec in specs]
+        self._sizes = {config.label: PoolSize.of(config.runtime) for config in functions}
+        self.notes = [
+            f"function {config.label!r}: {text}" for config in functions for text in cut(config.runtime)
+        ]
         self._job_id = job_id
         self._on_line = on_line
         self._grace_s = grace_s
@@ -59,7 +69,7 @@ class WorkerPool:
         self._instances: dict[str, Instance] = {}
 
     async def start(self) -> None:
-        """Start all workers side by side.
+        """Start the first worker of each side by side; `capacity` is reached in the background.
 
         Raises:
             FunctionError: one or more could not start; all their texts. Nothing is left running.
@@ -80,6 +90,8 @@ class WorkerPool:
     async def call(self, name: str, payload: FunctionInput) -> FunctionReply:
         """Call the function of that name. What it did wrong is in the reply.
 
+        A call that finds the queue full tries again, later each time.
+
         Raises:
             FunctionError: the pool has no such function.
         """
@@ -89,7 +101,15 @@ class WorkerPool:
             known = ", ".join(self._instances) or "none"
             fix = f"did you mean {near[0]!r}?" if near else f"running: {known}"
             raise FunctionError(f"no running function {name!r}", fix=fix)
-        return await instance.call(payload)
+        delay = _FIRST_DELAY_S
+        while (reply := await instance.call(payload)).error_code == "busy" and not reply.attempts:
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            delay = min(2 * delay, _MAX_DELAY_S)
+        return reply
+
+    def readings(self) -> dict[str, Reading]:
+        """How each function's instance stands, by name."""
+        return {name: instance.reading() for name, instance in self._instances.items()}
 
     async def close(self) -> None:
         """Kill every worker with all its descendants. Harmless when done twice."""
@@ -114,6 +134,7 @@ class WorkerPool:
             on_line=self._on_line,
             grace_s=self._grace_s,
             start_limit_s=self._start_limit_s,
+            size=self._sizes[spec.name],
         )
 
 
@@ -130,6 +151,7 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         metric_weights=config.reward_metric_weight,
         env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
         python=python,
+        limits=limits_of(config.runtime),
     )
 
 

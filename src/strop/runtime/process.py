@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.runtime.cgroups import Cgroup
 from strop.runtime.child import Child
 from strop.runtime.masking import Mask
 from strop.runtime.spec import WorkerSpec, worker_environment
@@ -16,6 +21,8 @@ from strop.schema.function import FunctionType
 
 OnLine = Callable[[str, str, str], None]
 """(component, stream, text); called on the event loop's thread, a line at a time, and must return quickly."""
+
+_YOUNG_S = 10.0
 
 
 class WorkerProcess:
@@ -28,11 +35,14 @@ class WorkerProcess:
         self._on_line = on_line
         self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._on_stuck: Callable[[], None] = lambda: None
+        self._over = ""
+        self._began: float | None = None
         self._child = Child(
             mask=mask,
             on_event=self._take_event,
             on_line=lambda stream, text: self._on_line(f"function:{spec.name}", stream, text),
             on_exit=self._ended,
+            on_lost=self._clear_group,
         )
         self.token = secrets.token_urlsafe(32)
         self.exited = self._child.exited
@@ -40,30 +50,26 @@ class WorkerProcess:
         self.idle.set()
         self.num_in_flight = 0
         self.draining = False
+        self.memory_bytes = 0
         self.port = 0
         self.func_type = FunctionType.ROLLOUT
         self.sub_weights: dict[str, float] = {}
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
-        """Start the process and wait until it listens.
+        """Start the process and wait until it listens. `on_stuck` hears that it should get no more calls.
 
         Raises:
             FunctionError: the class could not be loaded or set up, the process died, or `limit_s` has passed.
             No process is left then, nor when this is cancelled.
         """
         self._on_stuck = on_stuck
-        # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
-        await self._child.spawn(
-            lambda fd: [
-                str(self._spec.python or sys.executable),
-                "-P",
-                "-m",
-                "strop.runtime.worker",
-                str(fd),
-            ],
-            worker_environment(self._spec, self._job_id),
-            self._spec.to_json(self.token),
-        )
+        scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="strop-function-"))
+        self._spec = replace(self._spec, scratch=scratch)
+        try:
+            await self._spawn()
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
         try:
             async with asyncio.timeout(limit_s):
                 ready = await self._started
@@ -79,10 +85,28 @@ class WorkerProcess:
         self.port = ready["port"]
         self.func_type = FunctionType(ready["func_type"])
         self.sub_weights = ready["sub_weights"]
+        self._began = asyncio.get_running_loop().time()
+
+    async def _spawn(self) -> None:
+        # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
+        await self._child.spawn(
+            lambda fd: [
+                str(self._spec.python or sys.executable),
+                "-P",
+                "-m",
+                "strop.runtime.worker",
+                str(fd),
+            ],
+            worker_environment(self._spec, self._job_id),
+            self._spec.to_json(self.token),
+        )
 
     async def kill(self) -> None:
         """End the worker with all its descendants; returns when they are gone and their output was read."""
         await self._child.kill()
+        # The guardian has done it, unless it was killed.
+        if self._spec.scratch is not None:
+            await asyncio.to_thread(shutil.rmtree, self._spec.scratch, ignore_errors=True)
 
     def take(self) -> None:
         """Count a call that is being sent."""
@@ -98,17 +122,34 @@ class WorkerProcess:
     def exit_text(self) -> str:
         """How the process ended, and what it last wrote to stderr."""
         child = self._child
-        return f"the worker process of function {self._spec.name!r} {child.ending()}{child.last_words()}"
+        how = f"was ended: {self._over}" if self._over else child.ending()
+        return f"the worker process of function {self._spec.name!r} {how}{child.last_words()}"
+
+    def _is_grown(self) -> bool:
+        """One that is full so soon after its start would be followed by one that is as full."""
+        now = asyncio.get_running_loop().time()
+        return self._began is not None and now - self._began > _YOUNG_S
+
+    def _clear_group(self) -> None:
+        scratch = self._spec.scratch
+        if scratch is not None and (group := Cgroup.of_name(scratch.name)) is not None:
+            group.kill()
+            group.remove()
 
     def _ended(self) -> None:
         if not self._started.done():
             self._started.set_exception(FunctionError(self.exit_text()))
 
     def _take_event(self, event: dict[str, Any]) -> None:
-        if event["event"] == "stuck":
+        kind = event["event"]
+        if kind == "stuck" or (kind == "full" and self._is_grown()):
             self._on_stuck()
+        elif kind == "over":
+            self._over = str(event["text"])
+        elif kind == "memory":
+            self.memory_bytes = int(event["bytes"])
         elif not self._started.done():
-            if event["event"] == "ready":
+            if kind == "ready":
                 self._started.set_result(event)
             else:
                 self._started.set_exception(FunctionError(self._mask(event["text"])))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.observability.content import SECRET_NAMES
+from strop.runtime.limits import Limits
 from strop.schema.function import FunctionType
 
 _OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
@@ -20,10 +21,11 @@ class WorkerSpec:
     """One function as its worker sees it.
 
     `func_type=None` takes the type of the class. `timeout_s` is of one call; `concurrency` counts calls in
-    flight. `params` are handed to the class when its object is made; `metric_weights` weigh its parts or
-    metrics. `env` is secret: it is handed to the process and shown nowhere; so is `tracing`, the environment
-    by which its spans find their way. `python` is the interpreter of a layer; None takes the one that runs
-    this.
+    flight in one worker and `limits` are of one worker. `params` are handed to the class when its object is
+    made; `metric_weights` weigh its parts or metrics. `env` is secret: it is handed to the process and shown
+    nowhere; so is `tracing`, the environment by which its spans find their way. `python` is the interpreter
+    of a layer; None takes the one that runs this. `scratch` is the folder for temporary files of one worker,
+    which its instance makes.
     """
 
     name: str
@@ -37,6 +39,8 @@ class WorkerSpec:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     metric_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     python: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    scratch: Path | None = None
 
     def to_json(self, token: str) -> str:
         """What the worker reads from its channel; `env` comes to it as its environment."""
@@ -50,6 +54,8 @@ class WorkerSpec:
                 "concurrency": self.concurrency,
                 "params": dict(self.params),
                 "metric_weights": dict(self.metric_weights),
+                "limits": self.limits.to_json(),
+                "scratch": str(self.scratch) if self.scratch is not None else None,
                 "token": token,
             }
         )
@@ -59,9 +65,13 @@ class WorkerSpec:
         """Undo `to_json`. Returns the spec and the token."""
         values: dict[str, Any] = json.loads(text)
         token = values.pop("token")
-        func_type = values.pop("func_type")
+        func_type, scratch = values.pop("func_type"), values.pop("scratch")
         spec = cls(
-            root=Path(values.pop("root")), func_type=FunctionType(func_type) if func_type else None, **values
+            root=Path(values.pop("root")),
+            func_type=FunctionType(func_type) if func_type else None,
+            limits=Limits(**values.pop("limits")),
+            scratch=Path(scratch) if scratch else None,
+            **values,
         )
         return spec, token
 
@@ -78,4 +88,5 @@ def worker_environment(spec: WorkerSpec, job_id: str) -> dict[str, str]:
     }
     defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "STROP_JOB_ID": job_id}
     own = {"OTEL_SERVICE_NAME": spec.name, SECRET_NAMES: ",".join(spec.env)}
-    return {**inherited, **defaults, **own, **spec.tracing, **spec.env}
+    scratch = {"TMPDIR": str(spec.scratch)} if spec.scratch is not None else {}
+    return {**inherited, **defaults, **own, **scratch, **spec.tracing, **spec.env}

@@ -96,6 +96,13 @@ def says_stuck(answer: Answer) -> bool:
     return answer.status == 504 and bool(_error_body(answer).get("stuck"))
 
 
+def is_ours(answer: Answer) -> bool:
+    """Whether an answer other than 200 is one that a sound worker gives; code of a function may have broken
+    the libraries that its process shares with it."""
+    body = _error_body(answer)
+    return "error_code" in body or (answer.status in (400, 413, 422) and "detail" in body)
+
+
 def _error_body(answer: Answer) -> dict[str, Any]:
     try:
         body: Any = json.loads(answer.content)

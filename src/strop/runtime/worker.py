@@ -1,8 +1,9 @@
 """Channel -> a running function: the process that hosts one processor.
 
 `python -m strop.runtime.worker FD`. FD is an inherited socket to the pool: one line comes in, events go out
-(`ready`, `error`, `stuck`), and its closing ends the process. What user code prints goes to stdout and stderr
-and can never be taken for an event. Heavy imports wait until the guardian has been left behind.
+(`ready`, `error`, `stuck`; of the guardian `memory`, `full`, `over`), and its closing ends the process. What
+user code prints goes to stdout and stderr and can never be taken for an event. Heavy imports wait until the
+guardian has been left behind.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from typing import NoReturn
 from strop.errors import FunctionError
 from strop.runtime.child import open_channel
 from strop.runtime.spec import WorkerSpec
+from strop.runtime.watch import Watch
 
 _MAX_ERROR_CHARS = 100_000
 
 
 def main() -> None:
     """Become a guardian and a worker; the worker serves until it is killed."""
-    report, text = open_channel(int(sys.argv[1]))
+    report, text = open_channel(int(sys.argv[1]), limits_of=_watch)
     spec, token = WorkerSpec.from_json(text)
     prepare(spec)
 
@@ -34,6 +36,13 @@ def main() -> None:
         report(event="error", text=str(error)[:_MAX_ERROR_CHARS])
         code = 1
     end_process(code)
+
+
+def _watch(text: str) -> Watch | None:
+    spec, _ = WorkerSpec.from_json(text)
+    if spec.scratch is None:
+        return None
+    return Watch(limits=spec.limits, scratch=spec.scratch, name=spec.scratch.name)
 
 
 def prepare(spec: WorkerSpec) -> None:

@@ -13,7 +13,8 @@ class FunctionReply:
 
     `error_code` is one of `exception`, `timeout`, `worker_lost`, `invalid_output`, `invalid_input`,
     `unreachable`, `busy`, or what the function itself set when it returned FAILED (`failed` if it set none).
-    `latency_s` in seconds, waiting included; `attempts` counts HTTP requests.
+    `latency_s` in seconds, waiting included; `attempts` counts HTTP requests: none where the
+    queue was full.
     """
 
     output: FunctionOutput | None = None

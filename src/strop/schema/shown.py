@@ -246,7 +246,8 @@ class FileInfo(_Shown):
 class InstanceInfo(_Shown):
     """A running function. `status` is DashScope's number (2: it serves), `state` the word for it.
 
-    Address and token are there where one instance was asked for; the token is secret.
+    Address, token and `load` (workers, queue, latencies, errors by type) are there where one instance was
+    asked for; the token is secret.
     """
 
     instance_id: str
@@ -259,6 +260,7 @@ class InstanceInfo(_Shown):
     trigger_url: str | None = None
     trigger_token: str | None = Field(default=None, repr=False)
     not_honoured: list[str] = Field(default_factory=list)
+    load: dict[str, Any] | None = None
 
 
 class FunctionInfo(_Shown):

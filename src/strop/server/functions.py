@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -145,6 +146,18 @@ async def bring_online(
     return output(request, shown | {"not_honoured": asked.not_honoured()})
 
 
+@router.post(
+    "/fine-tunes/restart/faas/{instance_id}",
+    summary="Replace every worker of an instance by a new one while calls go on",
+)
+async def restart_instance(
+    request: Request, services: ServicesHere, caller: CallerHere, instance_id: str
+) -> Response:
+    instance = await run_in_threadpool(_read_instance, services, caller, instance_id)
+    await services.instances.restart(instance)
+    return output(request, _instance_shown(request, services, instance))
+
+
 @router.post("/fine-tunes/query/faas/log/{instance_id}", summary="What an instance printed")
 def instance_logs(
     request: Request, services: ServicesHere, caller: CallerHere, instance_id: str, asked: LogsAsked
@@ -172,11 +185,7 @@ def instance_logs(
 def query_instance(
     request: Request, services: ServicesHere, caller: CallerHere, instance_id: str
 ) -> Response:
-    with services.database.read() as session:
-        instance = get_instance(session, instance_id, workspace_id=caller.workspace_id)
-    if instance.status is InstanceStatus.DELETED:
-        raise ConflictError(f"instance {instance_id!r} was deleted", fix="bring the function online again")
-    return output(request, _instance_shown(request, services, instance))
+    return output(request, _instance_shown(request, services, _read_instance(services, caller, instance_id)))
 
 
 @router.post("/fine-tunes/delete/faas/{instance_id}", summary="End an instance")
@@ -274,6 +283,14 @@ def _new_instance(
     return instance
 
 
+def _read_instance(services: Services, caller: Caller, instance_id: str) -> FunctionInstance:
+    with services.database.read() as session:
+        instance = get_instance(session, instance_id, workspace_id=caller.workspace_id)
+    if instance.status is InstanceStatus.DELETED:
+        raise ConflictError(f"instance {instance_id!r} was deleted", fix="bring the function online again")
+    return instance
+
+
 def _entity_shown(entity: Entity) -> dict[str, Any]:
     return {
         "entity_id": entity.entity_id,
@@ -300,8 +317,10 @@ def _instance_listed(instance: FunctionInstance) -> dict[str, Any]:
 
 
 def _instance_shown(request: Request, services: Services, instance: FunctionInstance) -> dict[str, Any]:
-    """With address and token, in both spellings that clients look for."""
+    """With its load, address and token, the latter in both spellings that clients look for."""
+    reading = services.instances.readings().get(instance.instance_id)
     return _instance_listed(instance) | {
+        "load": asdict(reading) if reading is not None else None,
         "instanceId": instance.instance_id,
         "trigger_url": trigger_url(request, services, instance.instance_id),
         "trigger_token": trigger_token(services.signer, instance.instance_id),

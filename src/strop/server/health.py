@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from strop import __version__
 from strop.schema.job import JobStatus
 from strop.server.fleet_metrics import fleet_text
+from strop.server.instance_metrics import instance_text
 from strop.server.services import ServicesHere
 from strop.store.jobs import count_jobs
 
@@ -28,7 +29,7 @@ def healthz(services: ServicesHere) -> Response:
 def metrics(services: ServicesHere) -> Response:
     with services.database.read() as session:
         jobs = count_jobs(session)
-    told = _text(jobs) + fleet_text(services.fleets.all())
+    told = _text(jobs) + fleet_text(services.fleets.all()) + instance_text(services.instances.readings())
     return Response(told, media_type="text/plain; version=0.0.4")
 
 

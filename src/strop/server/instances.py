@@ -1,4 +1,4 @@
-"""Entities -> running instances: workers in processes of their own, started when first needed."""
+"""Entities -> running instances: pools of workers in processes of their own, started when first needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pydantic import ValidationError
 
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
+from strop.runtime.gauges import Reading
 from strop.runtime.instance import Instance, new_client
+from strop.runtime.size import PoolSize, limits_of
 from strop.runtime.spec import WorkerSpec
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
@@ -34,7 +36,6 @@ from strop.store.writer import Writer
 MAX_RUNNING = 64
 """Instances at once on one server."""
 
-DEFAULT_CONCURRENCY = 64
 _TIMEOUT_S = 600.0
 _GRACE_S = 2.0
 _START_LIMIT_S = 300.0
@@ -110,8 +111,24 @@ class Instances:
                 await result.close()
         await asyncio.to_thread(self._note, instance, InstanceStatus.DELETED, None)
 
+    async def restart(self, instance: FunctionInstance) -> None:
+        """Put a new worker in the place of each, one after another, while calls go on.
+
+        Raises:
+            FunctionError: a new worker does not start; the old ones go on.
+        """
+        await (await self._worker(instance)).restart()
+
     def count(self) -> int:
         return len(self._running)
+
+    def readings(self) -> dict[str, Reading]:
+        """How each instance stands that has been started, by its id."""
+        return {
+            instance_id: started.reading()
+            for instance_id, running in self._running.items()
+            if (started := _started(running)) is not None
+        }
 
     async def close(self) -> None:
         running, self._running = list(self._running.values()), {}
@@ -152,15 +169,17 @@ class Instances:
             python = await self._layers.finished(instance.workspace_id, asked.layer_code)
         limits, home = self._settings.limits, self._settings.home
         root = await asyncio.to_thread(unpack, self._blobs, home, entity.bundle, limits)
+        sized = asked.sized()
         spec = WorkerSpec(
             name=entity.func,
             classpath=entity.classpath,
             root=root,
             func_type=entity.type,
             timeout_s=_TIMEOUT_S,
-            concurrency=asked.concurrency or DEFAULT_CONCURRENCY,
+            concurrency=sized.concurrency,
             env=asked.env_texts,
             python=python,
+            limits=limits_of(sized),
         )
         worker = Instance(
             spec,
@@ -169,6 +188,7 @@ class Instances:
             on_line=lambda _component, stream, text: self._line(instance.instance_id, stream, text),
             grace_s=_GRACE_S,
             start_limit_s=_START_LIMIT_S,
+            size=PoolSize.of(sized),
         )
         try:
             await worker.start()
@@ -213,6 +233,13 @@ async def open_instances(
             yield instances
         finally:
             await instances.close()
+
+
+def _started(running: _Running) -> Instance | None:
+    starting = running.starting
+    if not starting.done() or starting.cancelled() or starting.exception() is not None:
+        return None
+    return starting.result()
 
 
 def _parsed(kind: FunctionType, body: bytes) -> FunctionInput:

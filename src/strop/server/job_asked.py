@@ -66,11 +66,6 @@ class FunctionAsked(RuntimeAsked):
     def entity_id(self) -> str | None:
         return self.rollout_id or self.reward_id or self.group_reward_id
 
-    def not_honoured(self) -> list[str]:
-        used = {"rollout_id", "reward_id", "group_reward_id", "name", "weight", "timeout"}
-        used |= {"reward_metric_weight", "preset", "params"}
-        return [name for name in super().not_honoured() if name not in used]
-
 
 Datasets = Annotated[list[DatasetAsked], Field(max_length=MAX_ITEMS)]
 FileIds = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=MAX_ITEMS)]

@@ -137,9 +137,7 @@ class Planner:
             )
             unused = one.not_honoured()
             if unused:
-                plan.notes.append(
-                    f"function {label!r}: {', '.join(unused)}: accepted, but not used by this server"
-                )
+                plan.notes.append(f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}")
         return functions
 
     def _preset(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> dict[str, Any]:
@@ -194,9 +192,7 @@ def _function(entity: Entity, asked: FunctionAsked, root: Path) -> dict[str, Any
 
 def _settings(asked: FunctionAsked) -> dict[str, Any]:
     """How a function of a job runs and what it weighs, where the client said so."""
-    runtime: dict[str, Any] = {}
-    if asked.concurrency is not None:
-        runtime["concurrency"] = asked.concurrency
+    runtime: dict[str, Any] = asked.sizes()
     if asked.env:
         runtime["env"] = asked.env_texts
     settings: dict[str, Any] = {"runtime": runtime}

@@ -1,18 +1,21 @@
-"""DashScope's `FunctionComponentRuntime` as clients send it -> what is used here, and what is not."""
+"""DashScope's `FunctionComponentRuntime` as clients send it -> the runtime of ours that it means."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from strop.errors import RequestError
+from strop.functions import validation_text
+from strop.runtime.size import cut
+from strop.schema.config import FunctionRuntime
 
 EnvValue = str | int | float | bool
 
 
 class RuntimeAsked(BaseModel):
-    """`concurrency`: calls in flight in a worker; `env` is secret. The sizes are a cloud container's."""
+    """`env` is secret. Sizes, capacities and thresholds are those of `FunctionRuntime`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -20,13 +23,13 @@ class RuntimeAsked(BaseModel):
     concurrency: int | None = Field(default=None, ge=1, le=10_000)
     env: dict[str, EnvValue] | None = Field(default=None, max_length=1000)
     cpu: float | None = Field(default=None, gt=0, le=1024)
-    memory_size: int | None = Field(default=None, ge=1, le=2**24)
+    memory_size: int | None = Field(default=None, ge=64, le=2**24)
     disk_size: int | None = Field(default=None, ge=1, le=2**28)
     capacity: int | None = Field(default=None, ge=0, le=100_000)
     min_capacity: int | None = Field(default=None, ge=0, le=100_000)
     max_capacity: int | None = Field(default=None, ge=1, le=100_000)
-    memory_scale_threshold: float | None = Field(default=None, gt=0, le=100)
-    concurrency_scale_threshold: float | None = Field(default=None, gt=0, le=100)
+    memory_scale_threshold: float | None = Field(default=None, gt=0, le=1)
+    concurrency_scale_threshold: float | None = Field(default=None, gt=0, le=1)
     enable_vpc_config: bool | None = None
     security_group_id: str | None = None
     switch_ids: list[str] | None = None
@@ -48,20 +51,41 @@ class RuntimeAsked(BaseModel):
     def env_texts(self) -> dict[str, str]:
         return {name: env_text(value) for name, value in (self.env or {}).items()}
 
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        try:
+            self.sized()
+        except ValidationError as error:  # sizes that contradict each other
+            raise ValueError(validation_text(error, show_values=False)) from error
+        return self
+
+    def sized(self) -> FunctionRuntime:
+        """The runtime, without `env`."""
+        return FunctionRuntime.model_validate(self.sizes())
+
+    def sizes(self) -> dict[str, Any]:
+        """What was set of it, by the names that both sides have."""
+        return {name: value for name in _SIZES if (value := getattr(self, name)) is not None}
+
     def not_honoured(self) -> list[str]:
-        """Names of settings that were sent and choose nothing here."""
-        used = {"layer_code", "concurrency", "env"}
-        return [
-            name for name in type(self).model_fields if name not in used and getattr(self, name) is not None
+        """What was sent and chooses nothing here, or less than it says."""
+        used = {"layer_code", "env", *_SIZES}
+        unused = [
+            name for name in RuntimeAsked.model_fields if name not in used and getattr(self, name) is not None
         ]
+        return unused + cut(self.sized())
 
     def effective(self) -> dict[str, Any]:
         """What is used, for people to see: names of variables, never their values."""
         return {
             "layer_code": self.layer_code,
             "concurrency": self.concurrency,
+            **self.sizes(),
             "env": dict.fromkeys(self.env or {}, "***") or None,
         }
+
+
+_SIZES = tuple(name for name in FunctionRuntime.model_fields if name != "env")
 
 
 def env_text(value: EnvValue) -> str:

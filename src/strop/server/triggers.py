@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from strop.errors import AccessError, FunctionError, MissingError, RequestError
+from strop.runtime.pooled import outcome
 from strop.schema.entity import FunctionInstance, InstanceStatus
 from strop.schema.function import INPUT_OF
 from strop.schema.reply import FunctionReply
@@ -21,7 +20,6 @@ from strop.store.entities import get_instance
 router = APIRouter(prefix="/functions/{instance_id}", tags=["functions"], responses=FUNCTION_FAILURES)
 
 TRIGGER_PURPOSE = "instance"
-_STATUS = {"invalid_input": 422, "busy": 503, "timeout": 504, "unreachable": 502, "worker_lost": 502}
 
 
 def trigger_token(signer: Signer, instance_id: str) -> str:
@@ -76,14 +74,12 @@ async def _allowed(request: Request, services: Services, instance_id: str) -> Fu
 
 
 def _answer(reply: FunctionReply) -> Response:
-    if reply.output is not None and reply.error is None:
-        return Response(reply.output.model_dump_json(), media_type="application/json")
-    if reply.output is not None:  # the function itself said FAILED: a business failure is a 200
-        values = json.loads(reply.output.model_dump_json())
-        return JSONResponse(values | {"error": reply.error})
-    status = _STATUS.get(reply.error_code or "", 500)
-    text = reply.error or "failed"
-    return _refused(status, text) if status < 500 else _failed(status, text, reply.error_code)
+    came = outcome(reply)
+    if isinstance(came, bytes):
+        return Response(came, media_type="application/json")
+    if came.http_status < 500:
+        return _refused(came.http_status, came.message)
+    return _failed(came.http_status, came.message, came.error_code)
 
 
 def _refused(status: int, text: str) -> Response:

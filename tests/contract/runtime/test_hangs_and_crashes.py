@@ -205,8 +205,8 @@ async def test_a_worker_that_does_not_start_again_is_told_at_once(
 async def test_a_broken_function_is_tried_again_after_a_while(
     start_pool: StartPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strop.runtime.instance._MAX_STARTS", 1)
-    monkeypatch.setattr("strop.runtime.instance._COOL_DOWN_S", 0.0)
+    monkeypatch.setattr("strop.runtime.crew._MAX_STARTS", 1)
+    monkeypatch.setattr("strop.runtime.crew._COOL_DOWN_S", 0.0)
     bench = await start_pool(CRASHES)
     (tmp_path / "broken").touch()
     await bench.reward("exit")
@@ -298,8 +298,7 @@ class F(AbstractRewardProcessor):
     def refuse(*line: str) -> None:
         Full().append(line)
 
-    instance = bench.pool._instances["f"]
-    worker = await instance._worker()
+    (worker,) = bench.pool._instances["f"]._crew.workers
     worker._on_line = refuse
     assert (await bench.reward()).ok
     assert "a log line was lost: OSError('disk full')" in capsys.readouterr().err

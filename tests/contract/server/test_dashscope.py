@@ -271,7 +271,7 @@ def test_the_second_client_of_2x_deploys_follows_scales_and_deletes(project):
     told = project.script(
         "import dashscope, json\n"
         "client = dashscope.Client()\n"
-        "made = client.deployments.create(model_name='smollm2-135m', capacity=1, suffix='v2', plan='mu')\n"
+        "made = client.deployments.create(model='smollm2-135m', capacity=1, suffix='v2', plan='mu')\n"
         "name = made.deployed_model\n"
         "events = list(client.deployments.stream_events(name))\n"
         "scaled = client.deployments.scale(name, capacity=2).capacity\n"

@@ -172,11 +172,11 @@ def test_an_instance_of_each_kind_answers_at_its_address(server):
     rollout = online(
         server,
         server.register("rollout", "Agent"),
-        {"concurrency": 3, "cpu": 2, "env": {"A": "secret-value"}},
+        {"concurrency": 3, "cpu": 2, "enable_log": True, "env": {"A": "secret-value"}},
     )
     assert rollout["status"] == 2
-    assert rollout["not_honoured"] == ["cpu"]
-    assert rollout["runtime"] == {"concurrency": 3, "env": {"A": "***"}}
+    assert rollout["not_honoured"] == ["enable_log"]
+    assert rollout["runtime"] == {"concurrency": 3, "cpu": 2.0, "env": {"A": "***"}}
     assert call(rollout, ROLLOUT_INPUT).json()["agent_output"]["messages"][-1] == {
         "role": "assistant",
         "content": "4",
@@ -193,6 +193,31 @@ def test_an_instance_of_each_kind_answers_at_its_address(server):
     assert health.json() == {
         "status": "healthy", "func_type": "group_reward", "processor": "Rank", "parser": "GroupRewardInput",
     }  # fmt: skip
+
+
+def test_an_instance_is_restarted_and_tells_its_load(server):
+    agent = {"messages": [{"role": "assistant", "content": "4"}]}
+    made = online(server, server.register("reward", "Score"), {"min_capacity": 0, "max_capacity": 2})
+    where = f"/fine-tunes/query/faas/{made['instance_id']}"
+    assert call(made, {"agent_output": agent, "ground_truth": "4"}).status_code == 200
+    assert call(made, {"agent_output": {"messages": [7]}}).status_code == 422
+    before = server.post(where)["load"]
+    assert (before["workers"], before["calls"], before["starts"], before["errors"]) == (1, 1, 1, {})
+    restarted = server.post(f"/fine-tunes/restart/faas/{made['instance_id']}")
+    assert restarted["status"] == 2
+    after = server.post(where)["load"]
+    assert (after["workers"], after["starts"], after["losses"]) == (1, 2, 0)
+    told = httpx.get(f"{server.url}/metrics").text
+    assert f'strop_function_calls_total{{instance="{made["instance_id"]}"}} 1' in told
+    assert f'strop_function_queue{{instance="{made["instance_id"]}"}} 0' in told
+
+
+def test_sizes_that_contradict_each_other_are_refused(server):
+    entity_id = server.register("reward", "Score")
+    path = f"/fine-tunes/online/faas/jobId-{uuid.uuid4()}/{entity_id}"
+    reply = server.http.post(path, json={"min_capacity": 3, "max_capacity": 2})
+    assert reply.status_code == 400
+    assert "min_capacity: 3 is above max_capacity 2" in reply.json()["message"]
 
 
 def test_an_instance_is_guarded_by_its_own_token(server):

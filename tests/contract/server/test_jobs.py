@@ -3,6 +3,7 @@ import json
 import pytest
 
 from fakes.server import ROWS, json_lines
+from strop.runtime.size import most_workers
 from strop.schema.submission import Submission
 from strop.store.submissions import get_submission
 
@@ -77,7 +78,7 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
         resource_config={"charge_type": "mtu_postpaid", "mtu_spec_code": "MTU4", "mtu_count": 24},
     )
     body["hyper_parameters"] |= {"n_gpus_rollout": 8, "inference_tensor_parallel_size": "2"}
-    body["rollout"] |= {"cpu": 2.0, "memory_size": 4096, "max_capacity": 60}
+    body["rollout"] |= {"cpu": 2.0, "memory_size": 4096, "max_capacity": 100_000}
     job_id = server.post("/fine-tunes", body)["job_id"]
     notes = [
         one["message"] for one in server.get(f"/fine-tunes/{job_id}/events", kind="not_honoured")["events"]
@@ -85,7 +86,8 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
     assert notes == [
         "resource_config.mtu_count, hyper_parameters.n_gpus_rollout, "
         "hyper_parameters.inference_tensor_parallel_size: accepted, but choose nothing on this machine",
-        "function 'agent': cpu, memory_size, max_capacity: accepted, but not used by this server",
+        f"function 'agent': accepted, but not used as sent: max_capacity 100000: {most_workers()} workers is "
+        "the most for one function on this machine",
     ]
 
 

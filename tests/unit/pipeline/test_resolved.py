@@ -42,6 +42,12 @@ def load(tmp_path: Path):
     return lambda *args, **kwargs: load_job(tmp_path / "job.yaml", *args, **kwargs)
 
 
+SIZES = (
+    *("cpu", "memory_size", "disk_size", "capacity", "min_capacity", "max_capacity"),
+    *("memory_scale_threshold", "concurrency_scale_threshold"),
+)
+
+
 def test_every_value_says_where_it_came_from(load):
     config = load(
         {"learning_rate": "2e-6", "max_steps": 5, "eval_steps": 7},
@@ -65,6 +71,7 @@ def test_every_value_says_where_it_came_from(load):
         "functions[0].fcmodel.zipdir": "default",
         "functions[0].runtime.concurrency": "default",
         "functions[0].runtime.env.KEY": "job.yaml:12",
+        **{f"functions[0].runtime.{name}": "default" for name in SIZES},
         "training.type": "default",
         "training.teacher_model": "default",
         "training.resources.charge_type": "default",

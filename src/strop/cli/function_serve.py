@@ -1,0 +1,178 @@
+"""`strop functions serve`: one function behind DashScope's container protocol, as a training run would host it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from strop.cli.function_options import (
+    GRACE_S,
+    START_LIMIT_S,
+    ClassPath,
+    RootOption,
+    TimeoutOption,
+    TypeOption,
+    print_line,
+    refuse_contradiction,
+    spec_of,
+)
+from strop.cli.text import t
+from strop.errors import FunctionError
+from strop.runtime.spec import WorkerSpec
+from strop.schema.function import FunctionType
+
+if TYPE_CHECKING:
+    from strop.runtime.app import Served
+    from strop.runtime.instance import Instance
+
+_LOOK_S = 0.3
+"""Seconds between two looks at the files."""
+_NOT_CODE = frozenset({"node_modules", "__pycache__", "venv", "build", "dist"})
+
+
+def serve(
+    classpath: ClassPath,
+    func_type: TypeOption = None,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
+    ] = 0,
+    root: RootOption = Path(),
+    timeout: TimeoutOption = 600.0,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=256, help=t("Worker processes.", "worker 进程数。"))
+    ] = 1,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help=t(
+                "Start new workers when a Python file below --root changes; calls go on meanwhile.",
+                "--root 下的 Python 文件变化时滚动重启 worker，调用不中断。",
+            ),
+        ),
+    ] = False,
+) -> None:
+    # Only here: `strop --help` needs no web server.
+    from strop.runtime.worker import end_process, prepare
+
+    spec = spec_of(classpath, root, timeout)
+    code = 0
+    try:
+        if reload or workers > 1:
+            asyncio.run(_serve_pool(spec, func_type, port, workers=workers, reload=reload))
+        else:
+            prepare(spec)
+            asyncio.run(_serve_here(spec, func_type, port))
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        typer.echo(t(f"cannot listen on port {port}: {error}", f"无法监听端口 {port}：{error}"), err=True)
+        code = 1
+    except FunctionError as error:
+        typer.echo(str(error), err=True)
+        code = 1
+    end_process(code)
+
+
+async def _serve_here(spec: WorkerSpec, wanted: FunctionType | None, port: int) -> None:
+    """The function in this process: a debugger stops in it."""
+    from strop.runtime.hosting import open_host
+
+    host = await open_host(spec)
+    refuse_contradiction(host.func_type, wanted, spec)
+    await _answer(host, port)
+
+
+async def _serve_pool(
+    spec: WorkerSpec, wanted: FunctionType | None, port: int, *, workers: int, reload: bool
+) -> None:
+    """The function in workers, which a change of the code replaces one after another."""
+    from strop.runtime.instance import Instance, new_client
+    from strop.runtime.pooled import PooledHost
+    from strop.runtime.size import PoolSize
+
+    async with new_client() as client:
+        instance = Instance(
+            spec,
+            job_id="local-serve",
+            client=client,
+            on_line=print_line,
+            grace_s=GRACE_S,
+            start_limit_s=START_LIMIT_S,
+            size=PoolSize(initial=workers, smallest=workers, largest=workers),
+        )
+        try:
+            func_type = await instance.start()
+            refuse_contradiction(func_type, wanted, spec)
+            watching = asyncio.create_task(_reload(instance)) if reload else None
+            await _answer(PooledHost(instance, func_type), port)
+            if watching is not None:
+                watching.cancel()
+        finally:
+            await instance.close()
+
+
+async def _answer(host: Served, port: int) -> None:
+    from strop.runtime.app import create_app
+    from strop.runtime.listening import listen, serve
+
+    listener = listen(port)
+    token = secrets.token_urlsafe(24)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    header = f"-H 'Authorization: Bearer {token}'"
+    print(
+        t(f"{host.func_type} function {host.class_name}", f"{host.func_type} 函数 {host.class_name}"),
+        f"  URL    {url}/api/v1",
+        f"  token  {token}",
+        t("try it:", "试一试："),
+        f"  curl -s {url}/api/v1 {header} -H 'Content-Type: application/json' -d @input.json",
+        f"  curl -s {url}/health {header}",
+        t("Ctrl-C ends it.", "按 Ctrl-C 结束。"),
+        sep="\n",
+        flush=True,
+    )
+    await serve(create_app(host, token), listener)
+
+
+async def _reload(instance: Instance) -> None:
+    """Look at the files again and again; what does not start is told, and the old code goes on."""
+    root = instance.spec.root
+    known = await asyncio.to_thread(_stamps, root)
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        found = await asyncio.to_thread(_stamps, root)
+        if found == known:
+            continue
+        known = found
+        try:
+            await instance.restart(replace(instance.spec))
+        except FunctionError as error:
+            told = t("the change does not start; the old code goes on", "改动无法启动，继续使用旧代码")
+            print(f"{told}: {error}", file=sys.stderr, flush=True)
+        else:
+            print(t("reloaded", "已重新加载"), flush=True)
+
+
+def _stamps(root: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of every Python file below `root`."""
+    return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in _python_files(root)}
+
+
+def _python_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for place, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _NOT_CODE and not name.startswith(".")]
+        for name in names:
+            if name.endswith(".py"):
+                path = os.path.join(place, name)
+                try:
+                    yield path, os.stat(path)
+                except OSError:  # gone meanwhile; the next look sees it
+                    continue

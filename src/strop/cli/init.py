@@ -1,0 +1,53 @@
+"""`strop init`: a project that runs, with tests that pass, from a template."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from strop.cli.text import t
+from strop.errors import ConfigError, Problem
+
+
+def template_names() -> list[str]:
+    """Templates that come with Strop."""
+    return sorted(one.name for one in files("strop").joinpath("templates").iterdir() if one.is_dir())
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty.", "新建或空的目录。"))
+    ],
+    template: Annotated[
+        str, typer.Option("--template", help=t("What it begins as.", "使用的模板。"))
+    ] = "calculator",
+) -> None:
+    names = template_names()
+    if template not in names:
+        near = difflib.get_close_matches(template, names, n=1)
+        fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(names)}"
+        raise ConfigError(
+            "strop init", [Problem(place="--template", message=f"no template {template!r}", fix=fix)]
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        text = f"{folder} exists and is not an empty folder"
+        raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix="name a new one")])
+    with as_file(files("strop").joinpath("templates", template)) as source:
+        shutil.copytree(
+            source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+        )
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            print(path)
+    print(
+        t("next:", "接下来："),
+        f"  cd {folder}",
+        "  python -m pytest",
+        "  strop run job.yaml --dry-run",
+        sep="\n",
+    )

@@ -1,0 +1,10 @@
+"""Raises what ends a coroutine."""
+
+from strop import AbstractRewardProcessor
+
+
+class F(AbstractRewardProcessor):
+    async def process(self, input):
+        if input.ground_truth == "well":
+            return {"reward": {"reward_score": 1}}
+        raise GeneratorExit("out")

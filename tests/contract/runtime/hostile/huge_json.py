@@ -1,0 +1,10 @@
+"""Gives a hundred megabytes of JSON."""
+
+from strop import AbstractRewardProcessor
+
+
+class F(AbstractRewardProcessor):
+    def process(self, input):
+        if input.ground_truth == "well":
+            return {"reward": {"reward_score": 1}}
+        return {"reward": {"reward_score": 1}, "text": "x" * 10**8}

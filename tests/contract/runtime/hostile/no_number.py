@@ -1,0 +1,10 @@
+"""Gives words for a reward."""
+
+from strop import AbstractRewardProcessor
+
+
+class F(AbstractRewardProcessor):
+    def process(self, input):
+        if input.ground_truth == "well":
+            return {"reward": {"reward_score": 1}}
+        return {"reward": {"reward_score": "seven of ten"}}

@@ -1,0 +1,51 @@
+"""`strop init`: what it makes passes its own tests and the checks of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from strop.cli.init import template_names
+
+
+def strop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "strop.cli", *words)
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "STROP_LANG": "en", "STROP_HOME": str(folder / "home"), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("template", template_names())
+def test_a_project_passes_its_own_tests_and_a_dry_run(template: str, tmp_path: Path) -> None:
+    made = strop(tmp_path, "init", "project", "--template", template)
+    assert made.returncode == 0, made.stderr
+    project = tmp_path / "project"
+    assert str(Path("project") / "job.yaml") in made.stdout
+    tested = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert " passed" in tested.stdout
+    checked = strop(project, "run", "job.yaml", "--dry-run")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "mine.txt").write_text("mine")
+    done = strop(tmp_path, "init", "project")
+    assert done.returncode == 2
+    assert "project exists and is not an empty folder" in done.stderr
+    assert [path.name for path in (tmp_path / "project").iterdir()] == ["mine.txt"]
+
+
+def test_a_template_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    done = strop(tmp_path, "init", "project", "--template", "calculater")
+    assert done.returncode == 2
+    assert "did you mean 'calculator'?" in done.stderr
