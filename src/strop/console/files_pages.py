@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.pages import BASE, page
+from strop.console.words import pretty
 from strop.errors import DataError, Problem
 from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.offline_rows import read_offline_row
@@ -111,7 +111,7 @@ def first_rows(services: Services, file: StoredFile) -> list[tuple[int, str]]:
     elif b"\0" in head[:4096]:
         return []
     lines = head[:MAX_PREVIEW_BYTES].decode("utf-8", "replace").split("\n")
-    return [(number, _laid_out(line)) for number, line in enumerate(lines[:NUM_ROWS], 1) if line.strip()]
+    return [(number, pretty(line, indent=1)) for number, line in enumerate(lines[:NUM_ROWS], 1) if line.strip()]
 
 
 def _unzipped(head: bytes) -> bytes:
@@ -120,14 +120,6 @@ def _unzipped(head: bytes) -> bytes:
             return reader.read(MAX_PREVIEW_BYTES)
     except (OSError, EOFError):  # cut off, or none after all
         return b""
-
-
-def _laid_out(line: str) -> str:
-    try:
-        value: Any = json.loads(line)
-    except ValueError:
-        return line
-    return json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def check(services: Services, file: StoredFile, form: TrainingType) -> Report:

@@ -96,7 +96,8 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
         status_word=partial(status_word, say=say),
         **values,
     )
-    return HTMLResponse(text, status_code=http_status)
+    # A model may say half a character, "\ud800": no Unicode, and no reason to show nothing of the page.
+    return HTMLResponse(text.encode("utf-8", "replace"), status_code=http_status)
 
 
 def status_word(status: str, say: Say) -> str:

@@ -16,6 +16,8 @@ THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "strop_language"
 THEME_COOKIE = "strop_theme"
 
+_TOO_DEEP = "[…]"
+
 Say = Callable[[str, str], str]
 """(English, Chinese) -> the one that is wanted."""
 
@@ -124,18 +126,17 @@ def moment(when: datetime | None) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(utc.isoformat(timespec="milliseconds"), shown)
 
 
-def pretty(value: Any) -> str:
-    """JSON to read; text that is JSON is laid out, too.
+def pretty(value: Any, indent: int = 2) -> str:
+    """JSON to read; text that is JSON is laid out, too. What is nested too deep stands as it is.
 
     >>> pretty('{"a":1}') == pretty({"a": 1}), pretty("plain"), pretty(None)
     (True, 'plain', 'null')
     """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return value
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        return json.dumps(found, ensure_ascii=False, indent=indent, default=str)
+    except (ValueError, RecursionError):  # a model writes what it likes
+        return value if isinstance(value, str) else _TOO_DEEP
 
 
 def broken(text: str) -> Markup:

@@ -59,6 +59,21 @@ def test_a_file_is_uploaded_previewed_checked_and_deleted(browser: httpx.Client)
     assert browser.get(url).status_code == 404
 
 
+def uploaded(browser: httpx.Client, name: str, content: bytes) -> str:
+    """Its page."""
+    token = csrf(browser.get("/console/files").text)
+    assert browser.post("/console/files", data={"csrf": token}, files={"files": (name, content)}).is_redirect
+    listed = browser.get("/console/files").text
+    return "/console/files/" + listed.partition("/console/files/")[2].partition('"')[0]
+
+
+def test_rows_too_deep_to_lay_out_and_half_characters_are_shown_all_the_same(browser: httpx.Client):
+    page = browser.get(uploaded(browser, "deep.jsonl", b"[" * 100_000 + b'\n"a \\ud800"\n'))
+    assert page.status_code == 200
+    assert "[[[[" in page.text
+    assert '"a ?"' in text_of(page.text)
+
+
 def test_a_key_is_shown_once_and_revoked_for_good(server: Server, browser: httpx.Client):
     made = posted(browser, "/console/keys", "/console/keys", name="for-ci")
     text = made.text.partition('id="made">')[2].partition("<")[0]
