@@ -65,7 +65,7 @@ class Service:
             "/console/functions",
             f"/console/functions/{function}",
             "/console/files",
-            f"/console/files/{file}?form=reinforcement",
+            f"/console/files/{file}",
             "/console/models",
             "/console/models/tiny",
             "/console/deployments",

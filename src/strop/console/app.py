@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 
 from fastapi import APIRouter, FastAPI, Request
@@ -86,6 +87,7 @@ def mount_console(app: FastAPI, services: Services) -> Console:
     """Put the console's pages into the control plane."""
     inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     inner.state.services = services
+    inner.state.checking = threading.Lock()
     console = Console(inner)
     inner.mount("/static", _Kept(StaticFiles(directory=STATIC)))
     inner.include_router(access.router)

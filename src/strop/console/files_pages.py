@@ -6,18 +6,20 @@ import gzip
 import io
 import shutil
 import tempfile
+import threading
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.pages import BASE, page
 from strop.console.words import pretty
-from strop.errors import DataError, Problem
+from strop.errors import DataError, Problem, ThrottledError
 from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.offline_rows import read_offline_row
 from strop.schema.config import TrainingType
@@ -33,7 +35,10 @@ PAGE_SIZE = 50
 NUM_ROWS = 20
 MAX_PREVIEW_BYTES = 256 * 1024
 MAX_CHECK_BYTES = 64 * 1024**2
-"""A larger file is checked on its owner's machine, with `strop data check`."""
+"""Packed or not. A larger file is checked on its owner's machine, with `strop data check`."""
+
+MAX_CHECK_ROWS = 500_000
+"""Each may be wrong in its own way, and a check tells all that is wrong at once."""
 
 _FOREVER = 2**31
 
@@ -77,26 +82,56 @@ def file_page(
     services: ServicesHere,
     caller: CallerHere,
     file_id: str,
-    form: Annotated[str, Query(max_length=40)] = "",
 ) -> Response:
-    with services.database.read() as session:
-        file = get_file(session, file_id, workspace_id=caller.workspace_id)
-    chosen = next((one for one in TrainingType if one.value == form), None)
-    return page(
-        request,
-        "file.html",
-        file=file,
-        rows=first_rows(services, file),
-        forms=list(TrainingType),
-        form=chosen,
-        report=check(services, file, chosen) if chosen is not None else None,
-    )
+    return _file_page(request, services, _file(services, caller, file_id))
+
+
+@router.post("/files/{file_id}")
+def check_page(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    file_id: str,
+    form: Annotated[TrainingType, Form()],
+) -> Response:
+    """Check every row; one file at a time, whoever asks.
+
+    Raises:
+        ThrottledError: one is being checked.
+    """
+    file = _file(services, caller, file_id)
+    checking: threading.Lock = request.app.state.checking
+    if not checking.acquire(blocking=False):
+        raise ThrottledError("another file is being checked", fix="repeat it in a moment")
+    try:
+        report = check(services, file, form)
+    finally:
+        checking.release()
+    return _file_page(request, services, file, form, report)
 
 
 @router.post("/files/{file_id}/delete")
 async def delete(request: Request, services: ServicesHere, caller: CallerHere, file_id: str) -> Response:
     await run_in_threadpool(files.delete, request, services, caller, file_id)
     return RedirectResponse(f"{BASE}/files", status_code=303)
+
+
+def _file(services: Services, caller: CallerHere, file_id: str) -> StoredFile:
+    with services.database.read() as session:
+        return get_file(session, file_id, workspace_id=caller.workspace_id)
+
+
+def _file_page(
+    request: Request,
+    services: Services,
+    file: StoredFile,
+    form: TrainingType | None = None,
+    report: Report | None = None,
+) -> Response:
+    rows = first_rows(services, file)
+    return page(
+        request, "file.html", file=file, rows=rows, forms=list(TrainingType), form=form, report=report
+    )
 
 
 def first_rows(services: Services, file: StoredFile) -> list[tuple[int, str]]:
@@ -111,14 +146,16 @@ def first_rows(services: Services, file: StoredFile) -> list[tuple[int, str]]:
     elif b"\0" in head[:4096]:
         return []
     lines = head[:MAX_PREVIEW_BYTES].decode("utf-8", "replace").split("\n")
-    return [(number, pretty(line, indent=1)) for number, line in enumerate(lines[:NUM_ROWS], 1) if line.strip()]
+    return [
+        (number, pretty(line, indent=1)) for number, line in enumerate(lines[:NUM_ROWS], 1) if line.strip()
+    ]
 
 
 def _unzipped(head: bytes) -> bytes:
     try:
         with gzip.open(io.BytesIO(head)) as reader:
             return reader.read(MAX_PREVIEW_BYTES)
-    except (OSError, EOFError):  # cut off, or none after all
+    except (OSError, EOFError, zlib.error):  # cut off, or none after all
         return b""
 
 
@@ -139,6 +176,10 @@ def check(services: Services, file: StoredFile, form: TrainingType) -> Report:
 
 def _report(path: Path, form: TrainingType) -> Report:
     try:
+        # Rows are held only once it is known how much they are.
+        for count, _ in enumerate(numbered_lines(path, max_unpacked_bytes=MAX_CHECK_BYTES), 1):
+            if count > MAX_CHECK_ROWS:
+                return Report(too_large=True)
         if form.offline:
             return _offline_report(path, form)
         dataset = load_dataset(path, max_prompt_length=_FOREVER, prompt_length=lambda messages, tools: 0)

@@ -25,21 +25,24 @@ _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _BATCH_ROWS = 256
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(path: Path, *, max_unpacked_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Rows with their numbers, from 1; in text that is the line, and blank ones are left out.
+
+    `max_unpacked_bytes` is of gzip and Parquet; None takes `MAX_UNPACKED_BYTES`.
 
     Raises:
         DataError: the file cannot be read, is damaged, or is of another kind.
     """
+    limit = MAX_UNPACKED_BYTES if max_unpacked_bytes is None else max_unpacked_bytes
     try:
         with path.open("rb") as file:
             kind = file.read(4)
             file.seek(0)
             if kind == _PARQUET:
-                yield from _parquet(path)
+                yield from _parquet(path, limit)
             elif kind.startswith(_GZIP):
                 with gzip.open(file) as unpacked:
-                    yield from _text(cast("IO[bytes]", unpacked), path, MAX_UNPACKED_BYTES)
+                    yield from _text(cast("IO[bytes]", unpacked), path, limit)
             else:
                 yield from _text(file, path, None)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -73,7 +76,7 @@ def _text(file: IO[bytes], path: Path, limit: int | None) -> Iterator[tuple[int,
                 path, f"a line of more than {MAX_LINE_BYTES // 1024**2} MiB", "one row a line", place
             )
         if limit is not None and num_bytes > limit:
-            raise _refusal(path, f"unpacks to more than {limit // 1024**3} GiB", "split it")
+            raise _too_much(path, limit)
         if number == 1:
             line = line.removeprefix(_BOM)
             if complaint := _not_json_lines(line):
@@ -96,14 +99,22 @@ def _not_json_lines(first: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, bytes]]:
+def _parquet(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
+    """What a column says once for many rows counts as often as it stands in them."""
     file = _open_parquet(path)
-    number = 0
+    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+    if sum(group.total_byte_size for group in groups) > limit:
+        raise _too_much(path, limit)
+    number, num_bytes = 0, 0
     try:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS):
             for row in batch.to_pylist():
                 number += 1
-                yield number, _json(row, f"{path}:{number}", path)
+                line = _json(row, f"{path}:{number}", path)
+                num_bytes += len(line)
+                if num_bytes > limit:
+                    raise _too_much(path, limit)
+                yield number, line
     except _arrow_errors() as error:
         place = f"{path}:{number + 1}"
         raise _refusal(path, f"the Parquet file is damaged: {error}", "write it again", place) from error
@@ -156,6 +167,10 @@ def _plain(value: object) -> object:
             return value.decode("utf-8")
         case _:
             raise TypeError(f"{type(value).__name__} {value!r}"[:80])
+
+
+def _too_much(path: Path, limit: int) -> DataError:
+    return _refusal(path, f"unpacks to more than {limit // 1024**2} MiB", "split it")
 
 
 def _refusal(path: Path, message: str, fix: str | None = None, place: str | None = None) -> DataError:

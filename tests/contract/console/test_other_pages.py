@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import gzip
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx
 import pytest
 
 from contract.console.conftest import csrf
 from contract.console.test_job_pages import text_of
 from fakes.server import FUNCTIONS, ROWS, Server, json_lines
+from strop.console import files_pages
 
 
 def posted(browser: httpx.Client, path: str, page: str, **values: str) -> httpx.Response:
@@ -48,11 +53,11 @@ def test_a_file_is_uploaded_previewed_checked_and_deleted(browser: httpx.Client)
     listed = browser.get("/console/files").text
     file_id = listed.partition("/console/files/")[2].partition('"')[0]
     url = f"/console/files/{file_id}"
-    page = browser.get(f"{url}?form=reinforcement").text
+    page = posted(browser, url, url, form="reinforcement").text
     assert "17 rows, all in order" in text_of(page)
     assert '"0 + 0?"' in text_of(page)
     assert "<script>window" not in page
-    wrong = browser.get(f"{url}?form=dpo").text
+    wrong = posted(browser, url, url, form="dpo").text
     assert "17 problems" in text_of(wrong)
     assert "rows.jsonl:1" in wrong
     posted(browser, f"{url}/delete", url)
@@ -65,6 +70,48 @@ def uploaded(browser: httpx.Client, name: str, content: bytes) -> str:
     assert browser.post("/console/files", data={"csrf": token}, files={"files": (name, content)}).is_redirect
     listed = browser.get("/console/files").text
     return "/console/files/" + listed.partition("/console/files/")[2].partition('"')[0]
+
+
+def test_a_check_is_bounded_by_what_a_file_unpacks_to_and_by_its_rows(
+    browser: httpx.Client, monkeypatch: pytest.MonkeyPatch
+):
+    rows = json_lines(ROWS)
+    url = uploaded(browser, "bomb.jsonl.gz", gzip.compress(rows * 2000))
+    assert posted(browser, url, url).status_code == 400
+    assert "32000 rows" in text_of(posted(browser, url, url, form="reinforcement").text)
+    monkeypatch.setattr(files_pages, "MAX_CHECK_BYTES", 1024**2)
+    assert "unpacks to more than 1 MiB" in text_of(posted(browser, url, url, form="reinforcement").text)
+    monkeypatch.setattr(files_pages, "MAX_CHECK_ROWS", 15)
+    url = uploaded(browser, "many.jsonl", rows)
+    assert "Too large to be checked here" in text_of(posted(browser, url, url, form="sft").text)
+
+
+def test_one_file_is_checked_at_a_time(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> files_pages.Report:
+        begun.set()
+        assert go_on.wait(30)
+        return files_pages.Report(num_rows=16)
+
+    monkeypatch.setattr(files_pages, "check", slow)
+    url = uploaded(browser, "slow.jsonl", json_lines(ROWS))
+    form = {"csrf": csrf(browser.get(url).text), "form": "sft"}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(browser.post, url, data=form)
+        assert begun.wait(30)
+        second = browser.post(url, data=form)
+        go_on.set()
+        assert first.result().status_code == 200
+    assert (second.status_code, "another file is being checked" in second.text) == (429, True)
+    assert browser.post(url, data=form).status_code == 200
+
+
+def test_a_damaged_gzip_has_a_page_that_says_so(browser: httpx.Client):
+    packed = gzip.compress(json_lines(ROWS))
+    url = uploaded(browser, "damaged.jsonl.gz", packed[:10] + b"\xff" * 40 + packed[50:])
+    assert "No text to show" in browser.get(url).text
+    assert "the gzip file is damaged" in text_of(posted(browser, url, url, form="sft").text)
 
 
 def test_rows_too_deep_to_lay_out_and_half_characters_are_shown_all_the_same(browser: httpx.Client):

@@ -101,6 +101,17 @@ def test_a_packed_file_may_not_unpack_without_end(tmp_path: Path, monkeypatch: p
         list(numbered_lines(path))
 
 
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_parquet_file_may_not_unpack_without_end(tmp_path: Path, dictionary: bool) -> None:
+    path = tmp_path / "rows.parquet"
+    table = pyarrow.table({"text": ["x" * 9_988] * 1000})  # 10,000,000 bytes as lines
+    pyarrow.parquet.write_table(table, path, use_dictionary=dictionary, compression="zstd")
+    assert path.stat().st_size < 100_000
+    assert len(list(numbered_lines(path, max_unpacked_bytes=11_000_000))) == 1000
+    with pytest.raises(DataError, match="unpacks to more than 9 MiB"):
+        list(numbered_lines(path, max_unpacked_bytes=9 * 1024**2))
+
+
 def problems_of(tmp_path: Path, row: dict[str, object]) -> list[str]:
     (tmp_path / "one.jsonl").write_text(json.dumps(row) + "\n")
     try:
