@@ -8,10 +8,13 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
+from strop.console.access import COOKIE
 from strop.console.job_frame import job_here, job_page
 from strop.server.services import CallerHere, Services, ServicesHere
+from strop.server.streams import EventStream
+from strop.store.database import Database
 from strop.store.jobs import get_job
 from strop.store.log_search import (
     LEVELS,
@@ -22,11 +25,14 @@ from strop.store.log_search import (
     log_components,
     new_lines,
 )
+from strop.store.sessions import caller_in_session
 
 router = APIRouter()
 
 LOOK_S = 0.5
 KEEP_ALIVE_S = 15.0
+_MAX_DIGITS = 18
+"""Of a line's number: the database holds no larger one."""
 
 Component = Annotated[str, Query(max_length=300)]
 Level = Annotated[str, Query(pattern=r"^(|error|warning|info)$")]
@@ -76,18 +82,19 @@ async def stream(
     level: Level = "",
     q: Word = "",
 ) -> Response:
-    """Lines as they are printed (server-sent events), until the job has ended or the page is left."""
+    """Lines as they are printed (server-sent events), until the job or the session has ended, or the page
+    is left."""
 
     def check() -> None:
         with services.database.read() as session:
             get_job(session, job_id, workspace_id=caller.workspace_id)
 
-    await asyncio.to_thread(check)
+    await services.streams.look(check)
     last = request.headers.get("last-event-id", "")
-    begin = int(last) if last.isdigit() else after
+    known = last.isascii() and last.isdigit() and len(last) <= _MAX_DIGITS
+    begin = int(last) if known else after
     told = _follow(request, services, job_id, lines_wanted(component, level, q), begin)
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-    return StreamingResponse(told, media_type="text/event-stream", headers=headers)
+    return EventStream(told, services.streams, caller.workspace_id)
 
 
 def lines_wanted(component: str, level: str, word: str) -> WantedLines:
@@ -99,9 +106,13 @@ def lines_wanted(component: str, level: str, word: str) -> WantedLines:
 async def _follow(
     request: Request, services: Services, job_id: str, wanted: WantedLines, after: int
 ) -> AsyncGenerator[bytes]:
+    token = request.cookies.get(COOKIE, "")
     silent_s = 0.0
     while True:
-        lines, after, ended = await asyncio.to_thread(_news, services, job_id, wanted, after)
+        news = await services.streams.look(_news, services.database, token, job_id, wanted, after)
+        if news is None:
+            return
+        lines, after, ended = news
         if lines:
             silent_s = 0.0
             data = orjson.dumps([_shown(line) for line in lines])
@@ -118,8 +129,13 @@ async def _follow(
             return
 
 
-def _news(services: Services, job_id: str, wanted: WantedLines, after: int) -> tuple[list[Line], int, bool]:
-    with services.database.read() as session:
+def _news(
+    database: Database, token: str, job_id: str, wanted: WantedLines, after: int
+) -> tuple[list[Line], int, bool] | None:
+    """Lines that came, the newest key looked at, whether the job has ended; None once the session has."""
+    with database.read() as session:
+        if caller_in_session(session, token) is None:
+            return None
         ended = get_job(session, job_id).status.final
         lines, after = new_lines(session, job_id, wanted, after=after)
     return lines, after, ended

@@ -3,10 +3,12 @@ from __future__ import annotations
 import html
 import re
 
+import aiohttp
 import httpx
 import pytest
 import yaml
 
+from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
 from strop.store.keys import create_key, ensure_workspace
@@ -211,6 +213,36 @@ def test_the_log_s_tail_comes_as_events_and_goes_on_after_what_was_seen(
     assert '"line 001"' in told
     assert '"line 002"' in told
     assert '"step 1"' not in told
+
+
+@pytest.mark.parametrize("last", [b"\xb2", b"9" * 5000, b"-1"])
+def test_a_line_s_number_that_is_none_is_not_followed(browser: httpx.Client, last: bytes):
+    with browser.stream("GET", "/console/jobs/ft-1/logs/stream", headers={b"last-event-id": last}) as reply:
+        assert reply.status_code == 200
+        told = next(line for line in reply.iter_lines() if line.startswith("data:"))
+    assert '"step 1"' in told
+
+
+def test_the_log_s_tail_ends_with_the_session(browser: httpx.Client):
+    token = csrf(browser.get("/console/jobs").text)
+    with browser.stream("GET", "/console/jobs/ft-1/logs/stream", timeout=10) as reply:
+        lines = reply.iter_lines()
+        assert next(lines).startswith("id:")
+        assert browser.post("/console/sign-out", data={"csrf": token}).status_code == 303
+        assert not [line for line in lines if line.startswith("event: end")]
+
+
+async def test_log_tails_are_bounded_as_all_streams_of_a_workspace_are(server: Server, browser: httpx.Client):
+    url = f"{server.url}/console/jobs/ft-1/logs/stream"
+    headers = {"cookie": f"strop_session={browser.cookies['strop_session']}"}
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+        streams = [await session.get(url) for _ in range(100)]
+        assert {one.status for one in streams} == {200}
+        async with session.get(url) as refused:
+            assert (refused.status, "100 event streams" in await refused.text()) == (429, True)
+        for one in streams:
+            one.close()
 
 
 def test_another_workspace_sees_nothing(server: Server, stranger: httpx.Client):
