@@ -45,7 +45,7 @@ def model_page(request: Request, services: ServicesHere, caller: CallerHere, nam
     with services.database.read() as session:
         model = bundled_model() if name.lower() in BUNDLED_NAMES else None
         model = model or find_model(session, name, workspace_id=caller.workspace_id)
-        served = served_from(session, name)
+        served = served_from(session, name, workspace_id=caller.workspace_id)
     if model is None:
         raise ModelError(f"there is no model {name!r}", fix="take one from the list of models")
     return page(request, "model.html", model=model, served=served, kinds=ModelKind, config=_config(model))

@@ -128,9 +128,11 @@ def forget_deployment(session: Session, deployed_model: str) -> None:
         session.delete(row)
 
 
-def served_from(session: Session, model_name: str) -> list[str]:
-    """The deployments of a model, in every workspace: it must not be removed under them."""
+def served_from(session: Session, model_name: str, *, workspace_id: str | None = None) -> list[str]:
+    """The deployments of a model; with None those of every workspace: it must not be removed under them."""
     query = select(DeploymentRow.deployed_model).where(DeploymentRow.model_name == model_name)
+    if workspace_id is not None:
+        query = query.where(DeploymentRow.workspace_id == workspace_id)
     return list(session.scalars(query.order_by(DeploymentRow.deployed_model)))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -11,6 +12,9 @@ from contract.console.conftest import csrf
 from contract.console.test_job_pages import text_of
 from fakes.server import FUNCTIONS, ROWS, Server, json_lines
 from strop.console import files_pages
+from strop.schema.deployment import Deployment, DeploymentStatus
+from strop.store.deployments import create_deployment
+from strop.store.keys import ensure_workspace
 
 
 def posted(browser: httpx.Client, path: str, page: str, **values: str) -> httpx.Response:
@@ -154,6 +158,22 @@ def test_the_bundled_model_has_a_page_and_is_deployed_from_it(browser: httpx.Cli
     assert browser.get("/console/models/none").status_code == 404
     bad = posted(browser, "/console/models/none/deploy", "/console/models/smollm2-135m")
     assert bad.status_code == 400
+
+
+def test_a_model_s_page_names_no_deployment_of_another_workspace(server: Server, browser: httpx.Client):
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    with server.database.write() as session:
+        other = ensure_workspace(session, "rival")
+        for name, workspace_id in (("ours", "default"), ("theirs", other.workspace_id)):
+            one = Deployment(
+                deployed_model=f"smollm2-135m-{name}", workspace_id=workspace_id, model_name="smollm2-135m",
+                base_model="smollm2-135m", source="smollm2-135m", plan="mu", capacity=1,
+                status=DeploymentStatus.FAILED, creator="ada", modifier="ada",
+                created_at=now, modified_at=now,
+            )  # fmt: skip
+            create_deployment(session, one)
+    page = browser.get("/console/models/smollm2-135m").text
+    assert ("smollm2-135m-ours" in page, "smollm2-135m-theirs" in page) == (True, False)
 
 
 def test_a_gone_checkpoint_is_refused_with_the_reason(browser: httpx.Client):
