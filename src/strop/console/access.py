@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -76,7 +76,7 @@ async def signed_in(request: Request, services: ServicesHere) -> None:
     state = request.scope.setdefault("state", {})
     state["caller"], state["csrf"] = caller, services.signer.token(_PURPOSE, token)
     if request.method not in _SAFE:
-        check_origin(request)
+        check_origin(request, services.settings.public_url)
         given = request.headers.get("x-csrf-token") or str((await request.form()).get("csrf", ""))
         if not services.signer.holds(given, _PURPOSE, token):
             raise ForbiddenError("this form is not of your session", fix="load the page again and repeat")
@@ -85,17 +85,30 @@ async def signed_in(request: Request, services: ServicesHere) -> None:
 SignedIn = Depends(signed_in)
 
 
-def check_origin(request: Request) -> None:
+def check_origin(request: Request, public_url: str | None) -> None:
     """Browsers say where a form stood; one that stood elsewhere is refused.
+
+    `public_url` counts as here, too: a proxy before the server may put a host of its own in the request.
 
     Raises:
         ForbiddenError: it did.
     """
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
-    elsewhere = origin is not None and urlsplit(origin).netloc != request.headers.get("host")
+    here = {request.headers.get("host"), _host(public_url) if public_url else None}
+    elsewhere = origin is not None and origin.partition("://")[2] not in here
     if elsewhere or site not in ("same-origin", "none"):
         raise ForbiddenError("this form stood on another site", fix="use the forms of this console")
+
+
+def _host(url: str) -> str:
+    """With its port where the scheme has another, as browsers write it in an origin.
+
+    >>> _host("https://Strop.example.com:443/x"), _host("http://[::1]:8080")
+    ('strop.example.com', '[::1]:8080')
+    """
+    scheme, _, rest = url.lower().partition("://")
+    return rest.partition("/")[0].removesuffix(":80" if scheme == "http" else ":443")
 
 
 @router.get("/sign-in")
@@ -110,7 +123,7 @@ def sign_in_page(
 
 @router.post("/sign-in")
 async def sign_in(request: Request, services: ServicesHere) -> Response:
-    check_origin(request)
+    check_origin(request, services.settings.public_url)
     form = await request.form()
     key, link = str(form.get("key", "")).strip(), str(form.get("link", ""))
     back = local(str(form.get("back", HOME)))

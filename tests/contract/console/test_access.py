@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 
 from contract.console.conftest import csrf
-from fakes.server import Server
+from fakes.server import Server, serving
 
 
 def test_the_root_leads_to_the_jobs_and_a_stranger_to_the_sign_in(stranger: httpx.Client):
@@ -66,6 +68,25 @@ def test_a_change_needs_the_token_of_the_session_and_this_very_origin(browser: h
     # With both it is asked for, and refused for what it is: nobody's server looks after that run.
     asked = browser.post("/console/jobs/ft-1/pause", data={"csrf": csrf(page)})
     assert (asked.status_code, "Ctrl-C" in asked.text) == (409, True)
+
+
+def test_a_form_may_stand_at_the_public_address_though_a_proxy_rewrites_the_host(tmp_path: Path):
+    public = "https://strop.example.com"
+    with serving(tmp_path / "home", supervise=False, public_url=public) as server:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            signed = {origin: sign_in(client, server.key, origin) for origin in (public, server.url)}
+            assert signed == {public: 303, server.url: 303}
+            for origin in (
+                "https://strop.example.com.evil.example",
+                "https://evil.example",
+                "null",
+                "http://[",
+            ):
+                assert sign_in(client, server.key, origin) == 403
+
+
+def sign_in(client: httpx.Client, key: str, origin: str) -> int:
+    return client.post("/console/sign-in", data={"key": key}, headers={"origin": origin}).status_code
 
 
 def test_every_reply_says_that_nothing_inline_and_nothing_foreign_is_run(browser: httpx.Client):
