@@ -24,6 +24,9 @@ LEVELS = (0.9, 0.5, 0.2, 0.05, 0.01)
 """Probabilities at which the colour changes; the last colour is of everything below."""
 
 _FILE = "tokenizer.json"
+_MAX_OPEN = 8
+"""Tokens that may wait for the end of a letter. One has four bytes at most; a policy that falls apart samples
+parts of letters without end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +66,31 @@ def level_of(probability: float) -> int:
 
 
 def decoded(token_ids: Sequence[int], tokenizer: Path | None) -> list[str]:
-    """A text a token. A letter that several tokens make stands at the last of them."""
+    """A text a token. A letter that several tokens make stands at the last of them; ids where none comes."""
     reader = _reader(str(tokenizer), tokenizer.stat().st_mtime_ns) if tokenizer is not None else None
     if reader is None:
-        return [f"⟨{token_id}⟩" for token_id in token_ids]
+        return [_shown(token_id) for token_id in token_ids]
     pieces: list[str] = []
-    start, told = 0, ""
+    start, told, num_open = 0, "", 0
     for position in range(len(token_ids)):
         text = reader.decode(list(token_ids[start : position + 1]), skip_special_tokens=False)
         if text.endswith("\ufffd"):
             pieces.append("")
+            num_open += 1
+            if num_open == _MAX_OPEN:
+                pieces[-num_open:] = [
+                    _shown(one) for one in token_ids[position + 1 - num_open : position + 1]
+                ]
+                start, told, num_open = position + 1, "", 0
             continue
         pieces.append(text[len(told) :])
         start = position  # with the token before, so that a leading space is seen
-        told = reader.decode([token_ids[position]], skip_special_tokens=False)
+        told, num_open = reader.decode([token_ids[position]], skip_special_tokens=False), 0
     return pieces
+
+
+def _shown(token_id: int) -> str:
+    return f"⟨{token_id}⟩"
 
 
 def tokenizer_of(session: Session, job: Job, home: Path) -> Path | None:
