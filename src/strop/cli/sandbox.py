@@ -223,7 +223,7 @@ def check(isolation: IsolationOption = "auto", python: PythonOption = None) -> N
     try:
         for fact in opened.facts:
             mark = t("holds", "成立") if fact.holds else t("NOT", "不成立")
-            typer.echo(f"{fact.name:<10} {mark:<6} {fact.text}")
+            typer.echo(f"{fact.name:<10} {mark:<6} {t(fact.text, fact.zh)}")
         typer.echo(t("runs       ", "可运行     ") + ", ".join(sorted(toolchains.found)))
         for why in toolchains.missing.values():
             typer.echo(t("lacks      ", "缺少       ") + why)

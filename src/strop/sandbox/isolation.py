@@ -57,11 +57,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that holds here or does not."""
+    """One thing that holds here or does not, in English and in Chinese."""
 
     name: str
     holds: bool
     text: str
+    zh: str
 
 
 @dataclass(slots=True)
@@ -287,25 +288,38 @@ def _try(isolation: Isolation) -> str:
 def _add_cgroups(isolation: Isolation) -> None:
     facts = isolation.facts
     walls = isolation.kind is not Kind.NONE
-    facts.append(Fact("isolation", walls, _KIND_TEXTS[isolation.kind]))
-    facts.append(Fact("seccomp", walls, "loaded in every box" if walls else "not used"))
-    facts.append(Fact("network", walls, "loopback of its own in every box" if walls else "the machine's"))
+    facts.append(Fact("isolation", walls, *_KIND_TEXTS[isolation.kind]))
+    loaded = ("loaded in every box", "每个沙箱均已加载") if walls else ("not used", "未使用")
+    facts.append(Fact("seccomp", walls, *loaded))
+    loopback = ("loopback of its own in every box", "每个沙箱仅有独立的回环网络")
+    facts.append(Fact("network", walls, *(loopback if walls else ("the machine's", "与本机共用"))))
     try:
         isolation.cgroups = open_cgroups()
     except StropError as error:
-        facts.append(Fact("cgroup", False, f"{error}; memory and processes are counted by the box's agent"))
+        en = f"{error}; memory and processes are counted by the box's agent"
+        facts.append(Fact("cgroup", False, en, f"{error}；内存与进程数由沙箱内的代理统计"))
     else:
-        facts.append(Fact("cgroup", True, f"version {isolation.cgroups.version}: memory, processes"))
+        version = isolation.cgroups.version
+        en, zh = f"version {version}: memory, processes", f"版本 {version}：限制内存与进程数"
+        facts.append(Fact("cgroup", True, en, zh))
     waits = Path("/proc/self/schedstat").exists()
-    facts.append(
-        Fact("run delay", waits, "waiting for a processor is no program's time" if waits else "not told here")
-    )
+    en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
+    facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
 
 
 _KIND_TEXTS = {
-    Kind.USERNS: "user, pid, net, ipc, uts, mount namespaces; no rights outside",
-    Kind.UIDS: "pid, net, ipc, uts, mount namespaces; a user id of its own for each box, no capability",
-    Kind.NONE: "NONE: programs run as this user, on this machine's files and network",
+    Kind.USERNS: (
+        "user, pid, net, ipc, uts, mount namespaces; no rights outside",
+        "user、pid、net、ipc、uts、mount 命名空间；对外没有任何权限",
+    ),
+    Kind.UIDS: (
+        "pid, net, ipc, uts, mount namespaces; a user id of its own for each box, no capability",
+        "pid、net、ipc、uts、mount 命名空间；每个沙箱使用独立的用户 ID，没有任何 capability",
+    ),
+    Kind.NONE: (
+        "NONE: programs run as this user, on this machine's files and network",
+        "无隔离：程序以当前用户身份运行，可访问本机的文件与网络",
+    ),
 }
 
 

@@ -90,6 +90,16 @@ def test_without_bubblewrap_it_refuses_unless_told(monkeypatch: pytest.MonkeyPat
     opened.close()
 
 
+def test_what_holds_is_told_in_the_language_of_the_session() -> None:
+    command = [sys.executable, "-m", "strop.cli", "sandbox", "check", "--isolation", "none"]
+    for language, there, elsewhere in (
+        ("zh", "无隔离", "NONE: programs"),
+        ("en", "NONE: programs", "无隔离"),
+    ):
+        told = subprocess.check_output(command, text=True, env={**os.environ, "STROP_LANG": language})
+        assert (there in told, elsewhere in told) == (True, False)
+
+
 def test_any_user_s_way_holds_too() -> None:
     """The way of who is not root, here with root's server becoming nobody first; the system's interpreter."""
     code = "import os\ntry:\n    open('/proc/sys/kernel/core_pattern', 'w')\nexcept OSError: print('refused', os.getuid())"
