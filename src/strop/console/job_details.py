@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.access import local
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
-from strop.console.pages import BASE
+from strop.console.pages import BASE, LARGEST
 from strop.diagnosis.texts import RULES
 from strop.pipeline.knob_texts import KNOB_TEXTS
 from strop.schema.job import Job, JobStatus
@@ -61,7 +61,7 @@ def details(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    before: Annotated[int | None, Query(ge=0)] = None,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
 ) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from strop.console.access import COOKIE
 from strop.console.job_frame import job_here, job_page
+from strop.console.pages import LARGEST
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.server.streams import EventStream
 from strop.store.database import Database
@@ -48,7 +49,7 @@ def logs_page(
     component: Component = "",
     level: Level = "",
     q: Word = "",
-    before: Annotated[int | None, Query(ge=0)] = None,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
 ) -> Response:
     wanted = lines_wanted(component, level, q)
     with services.database.read() as session:
@@ -77,7 +78,7 @@ async def stream(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
     component: Component = "",
     level: Level = "",
     q: Word = "",

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from strop.console.charts import chart_groups
 from strop.console.job_frame import job_here, job_page
+from strop.console.pages import LARGEST
 from strop.errors import RequestError
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.curves import curve_names, last_step, thinned_curves
@@ -52,7 +53,7 @@ def curves(
     caller: CallerHere,
     job: Annotated[str, Query(max_length=200)],
     names: Annotated[str, Query(max_length=8000)],
-    since: Annotated[int, Query(ge=0)] = 0,
+    since: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
     points: Annotated[int, Query(ge=10, le=MAX_POINTS)] = 600,
 ) -> Response:
     wanted = [name for name in names.split(",") if name]

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from strop.console.job_frame import job_here, job_page
+from strop.console.job_trajectories import Key
 from strop.console.words import pretty
 from strop.schema.span import Placed, Span, SpanKind, SpanStatus
 from strop.server.services import CallerHere, ServicesHere
@@ -64,7 +65,7 @@ class Row:
 
 @router.get("/jobs/{job_id}/trajectories/{key}/tracing")
 def tracing_page(
-    request: Request, services: ServicesHere, caller: CallerHere, job_id: str, key: int
+    request: Request, services: ServicesHere, caller: CallerHere, job_id: str, key: Key
 ) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
@@ -17,7 +18,7 @@ from strop.console.charts import charts_of
 from strop.console.chat import conversation
 from strop.console.drawings import histogram, scatter, shade
 from strop.console.job_frame import job_here, job_page
-from strop.console.pages import BASE
+from strop.console.pages import BASE, LARGEST
 from strop.console.tokens import tokenizer_of, tokens_of
 from strop.errors import MissingError
 from strop.schema.function import TaskStatus
@@ -44,6 +45,8 @@ PAGE_SIZE = 50
 TREND = ("critic/rewards/mean", "critic/rewards/min", "critic/rewards/max", "trace/success_rate/agent/avg")
 
 Split = Annotated[str, Query(max_length=40)]
+Key = Annotated[int, Field(ge=0, le=LARGEST)]
+"""Of a trajectory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,7 @@ def steps_page(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    step: Annotated[int | None, Query(ge=0)] = None,
+    step: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
     split: Split = "",
 ) -> Response:
     with services.database.read() as session:
@@ -187,7 +190,7 @@ def rollouts_page(
     high: Annotated[str, Query(max_length=40)] = "",
     tool: Annotated[str, Query(max_length=200)] = "",
     text: Annotated[str, Query(max_length=400)] = "",
-    before: Annotated[int | None, Query(ge=0)] = None,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
 ) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)
@@ -232,7 +235,7 @@ def rollouts_page(
 
 @router.get("/jobs/{job_id}/trajectories/{key}")
 def trajectory_page(
-    request: Request, services: ServicesHere, caller: CallerHere, job_id: str, key: int
+    request: Request, services: ServicesHere, caller: CallerHere, job_id: str, key: Key
 ) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)
@@ -242,7 +245,7 @@ def trajectory_page(
 
 
 @router.get("/jobs/{job_id}/trajectories/{key}/raw")
-def raw(services: ServicesHere, caller: CallerHere, job_id: str, key: int) -> Response:
+def raw(services: ServicesHere, caller: CallerHere, job_id: str, key: Key) -> Response:
     """One trajectory with its turns, as the API tells it."""
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
@@ -257,7 +260,7 @@ def side_by_side(
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
-    key: Annotated[list[int] | None, Query()] = None,
+    key: Annotated[list[Key] | None, Query()] = None,
 ) -> Response:
     keys = list(dict.fromkeys(key or []))[:2]
     if len(keys) < 2:

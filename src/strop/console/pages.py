@@ -23,6 +23,9 @@ BASE = "/console"
 HOME = f"{BASE}/jobs"
 """The first of them, to which `/` leads."""
 
+LARGEST = 2**63 - 1
+"""The largest number that a database takes; what an address asks for may be larger."""
+
 STATUS_WORDS = {
     "PENDING": "待处理",
     "QUEUING": "排队中",

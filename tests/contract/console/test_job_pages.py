@@ -245,6 +245,26 @@ async def test_log_tails_are_bounded_as_all_streams_of_a_workspace_are(server: S
             one.close()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "jobs/ft-1?before={}",
+        "jobs/ft-1/trajectories?step={}",
+        "jobs/ft-1/rollouts?before={}",
+        "jobs/ft-1/trajectories/{}",
+        "jobs/ft-1/trajectories/{}/raw",
+        "jobs/ft-1/trajectories/{}/tracing",
+        "jobs/ft-1/side-by-side?key={}&key=1",
+        "jobs/ft-1/logs?before={}",
+        "jobs/ft-1/logs/stream?after={}",
+        "curves?job=ft-1&names=actor/loss&since={}",
+    ],
+)
+def test_numbers_that_no_database_holds_are_refused(browser: httpx.Client, path: str):
+    for number in (2**63, "9" * 5000):
+        assert browser.get(f"/console/{path.format(number)}").status_code == 400
+
+
 def test_another_workspace_sees_nothing(server: Server, stranger: httpx.Client):
     with server.database.write() as session:
         workspace = ensure_workspace(session, "other")
