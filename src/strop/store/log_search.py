@@ -29,7 +29,7 @@ _ERROR = re.compile(
     r"^(ERROR|CRITICAL|FATAL)\b|\b(ERROR|CRITICAL)\b[ :\]]|^Traceback \(most recent call last\)"
     r"|^\w*(\.\w+)*(Error|Exception|Interrupt)(:|$)"
 )
-_WARNING = re.compile(r"^WARN(ING)?\b|\bWARN(ING)?\b[ :\]]|\w*Warning:")
+_WARNING = re.compile(r"^WARN(ING)?\b|\bWARN(ING)?\b[ :\]]|Warning:")
 
 
 def level_of(line: str) -> str:
