@@ -105,7 +105,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         if not settings.private:
-            await run_in_threadpool(clear_leftovers, settings.home, services.blobs)
+            await run_in_threadpool(clear_leftovers, settings.home, services.blobs, database)
             services.layers.take_up()
         if backend is not None:
             services.span_forwarding = Forwarding(backend)
