@@ -22,8 +22,9 @@ from strop.schema.span import ATTEMPT_ID, ROLLOUT_ID, SAMPLE_ID, SPAN_KIND, Span
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
-MAX_BYTES = 64 * 1024 * 1024
-"""After unpacking: what is small on the wire can be large here."""
+MAX_BYTES = 8 * 1024 * 1024
+"""After unpacking, as much as a body may have that is not packed: a span of two bytes takes hundreds here, before
+any can be counted."""
 
 MAX_SPANS = 20_000
 MAX_VALUE_CHARS = 128 * 1024

@@ -155,7 +155,7 @@ def test_a_trigger_token_writes_below_its_instance(server, job_id):
         (b"abc", PROTOBUF, "gzip", 400, "gzip"),
         (b"abc", PROTOBUF, "zstd", 400, "content-encoding"),
         (gzip.compress(b"abc" * 1000, mtime=0)[:-9], PROTOBUF, "gzip", 400, "ends before"),
-        (gzip.compress(bytes(70_000_000), 9, mtime=0), PROTOBUF, "gzip", 413, "unpacks to more"),
+        (gzip.compress(bytes(9 * 2**20), 9, mtime=0), PROTOBUF, "gzip", 413, "unpacks to more"),
     ],
 )
 def test_what_is_no_batch_of_spans_is_refused_with_the_reason(
