@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from fakes.server import serving
 from fakes.spans import TRACE, otlp_request
@@ -126,6 +129,45 @@ def test_a_sender_without_a_good_token_is_refused(server, token):
 def test_a_job_token_opens_nothing_else(server, job_id):
     with server.client(token_of(server, job_id)) as client:
         assert client.get(f"/fine-tunes/{job_id}").status_code == 401
+
+
+class Passed:
+    """In place of the forwarding: the batches that were to go on."""
+
+    def __init__(self):
+        self.batches = []
+
+    def put(self, batch):
+        self.batches.append(ExportTraceServiceRequest.FromString(batch))
+
+    async def close(self):
+        pass
+
+    @property
+    def numbers(self):
+        return [
+            [int.from_bytes(one.span_id, "big") for resource in batch.resource_spans
+             for scoped in resource.scope_spans for one in scoped.spans]
+            for batch in self.batches
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def passed(server, monkeypatch):
+    made = Passed()
+    monkeypatch.setattr(server.services, "span_forwarding", made)
+    return made
+
+
+def test_what_is_refused_is_not_passed_on_either(server, job_id, passed):
+    mixed = otlp_request(2, job_id=job_id)
+    mixed.MergeFrom(otlp_request(2, first=3))
+    mixed.MergeFrom(otlp_request(2, first=5, job_id="ft-none"))
+    mixed.MergeFrom(otlp_request(1, first=7, job_id=job_id))
+    assert told(send(server, mixed.SerializeToString(), token=server.key)).rejected_spans == 4
+    assert passed.numbers == [[1, 2, 7]]
+    (batch,) = passed.batches
+    assert batch.resource_spans[1] == otlp_request(1, first=7, job_id=job_id).resource_spans[0]
 
 
 def test_a_trigger_token_writes_below_its_instance(server, job_id):
