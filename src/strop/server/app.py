@@ -43,7 +43,7 @@ from strop.server.replies import install_failures
 from strop.server.secret import open_signer
 from strop.server.services import Services
 from strop.server.settings import Settings
-from strop.server.span_forwarding import Forwarding, backend_from_environment
+from strop.server.span_forwarding import Forwarding, backend_from_environment, refuse_own_address
 from strop.server.supervisor import Supervisor
 from strop.server.supervisor.trainers import TRAINER_COMMAND, Trainers
 from strop.store.blobs import Blobs
@@ -90,6 +90,8 @@ def create_app(
         ConfigError: spans are to be passed on to where they cannot be.
     """
     backend = backend_from_environment()
+    if backend is not None and not settings.private:
+        refuse_own_address(backend, host=settings.host, port=settings.port)
     database = open_database(settings.database_place)
     services = Services(
         settings=settings,

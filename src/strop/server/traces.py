@@ -27,6 +27,7 @@ from strop.server.replies import failure, request_id
 from strop.server.secret import Signer
 from strop.server.services import Services, ServicesHere
 from strop.server.span_access import is_job_token, job_of_token
+from strop.server.span_forwarding import FORWARDED
 from strop.server.triggers import TRIGGER_PURPOSE
 from strop.store.database import Database
 from strop.store.entities import get_instance
@@ -79,8 +80,8 @@ async def _receive(request: Request, services: Services, sender: Sender) -> Resp
         encoding = request.headers.get("content-encoding", "")
         body = await request.body()
         taken = await run_in_threadpool(_take, services.database, sender, body, content_type, encoding)
-        if forwarding is not None and any(taken.accepted):
-            forwarding.put(await run_in_threadpool(otlp.serialized, taken.message, taken.accepted))
+        if forwarding is not None and FORWARDED not in request.headers and any(taken.new):
+            forwarding.put(await run_in_threadpool(otlp.serialized, taken.message, taken.new))
     finally:
         received.busy -= 1
     received.stored += taken.stored
@@ -92,26 +93,20 @@ async def _receive(request: Request, services: Services, sender: Sender) -> Resp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Taken:
-    """`accepted` says of each span of the message whether it was."""
+    """`new` says of each span of the message whether it was stored just now, and not before."""
 
-    accepted: Sequence[bool]
+    stored: int
+    rejected: int
     why: str
     message: ExportTraceServiceRequest
-
-    @property
-    def stored(self) -> int:
-        return sum(self.accepted)
-
-    @property
-    def rejected(self) -> int:
-        return len(self.accepted) - self.stored
+    new: Sequence[bool]
 
 
 def _take(database: Database, sender: Sender, body: bytes, content_type: str, encoding: str) -> _Taken:
     """Read a batch and write what belongs to jobs that the sender may write to."""
     message = otlp.parse(body, content_type=content_type, encoding=encoding)
     found = otlp.spans_of(message)
-    accepted = [False] * len(found)
+    new = [False] * len(found)
     of_jobs: defaultdict[str, dict[int, Span]] = defaultdict(dict)
     refused: Counter[str] = Counter()
     for place, (span, resource) in enumerate(found):
@@ -122,16 +117,18 @@ def _take(database: Database, sender: Sender, body: bytes, content_type: str, en
             refused["a span without a trace id of 16 bytes and a span id of 8"] += 1
         else:
             of_jobs[job_id][place] = span
+    stored = 0
     with database.write() as session:
         for job_id, spans in of_jobs.items():
             if _writable(session, job_id, sender):
-                record_spans(session, job_id, list(spans.values()))
-                for place in spans:
-                    accepted[place] = True
+                written = record_spans(session, job_id, list(spans.values()))
+                stored += len(spans)
+                for place, span in spans.items():
+                    new[place] = (span.trace_id, span.span_id) in written
             else:
                 refused[f"no job {job_id!r} that this token may write to"] += len(spans)
     why = "; ".join(f"{count} x {reason}" for reason, count in refused.most_common(3))
-    return _Taken(accepted=accepted, why=why, message=message)
+    return _Taken(stored=stored, rejected=refused.total(), why=why, message=message, new=new)
 
 
 def _named_job(span: Span, resource: Mapping[str, Any]) -> str | None:

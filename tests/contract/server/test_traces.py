@@ -16,6 +16,7 @@ from strop.server import traces
 from strop.server.secret import open_signer
 from strop.server.settings import Limits
 from strop.server.span_access import job_token
+from strop.server.span_forwarding import FORWARDED
 from strop.store.jobs import create_job
 
 PROTOBUF = "application/x-protobuf"
@@ -168,6 +169,21 @@ def test_what_is_refused_is_not_passed_on_either(server, job_id, passed):
     assert passed.numbers == [[1, 2, 7]]
     (batch,) = passed.batches
     assert batch.resource_spans[1] == otlp_request(1, first=7, job_id=job_id).resource_spans[0]
+
+
+def test_a_batch_that_comes_twice_is_passed_on_once(server, job_id, passed):
+    token = token_of(server, job_id)
+    for count in (2, 2, 3):
+        assert told(send(server, otlp_request(count).SerializeToString(), token=token)).rejected_spans == 0
+    assert passed.numbers == [[1, 2], [3]]
+
+
+def test_what_another_server_passed_on_goes_no_further(server, job_id, passed):
+    headers = {"content-type": PROTOBUF, "authorization": f"Bearer {token_of(server, job_id)}", FORWARDED: "1"}
+    content = otlp_request(2).SerializeToString()
+    assert httpx.post(f"{server.url}/v1/traces", content=content, headers=headers).status_code == 200
+    assert len(stored(server, job_id)) == 2
+    assert passed.batches == []
 
 
 def test_a_trigger_token_writes_below_its_instance(server, job_id):
