@@ -24,8 +24,8 @@ from strop.schema.span import ATTEMPT_ID, ROLLOUT_ID, SAMPLE_ID, SPAN_KIND, Span
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
 MAX_BYTES = 8 * 1024 * 1024
-"""After unpacking, as much as a body may have that is not packed: a span of two bytes takes hundreds here, before
-any can be counted."""
+"""After unpacking, as much as a body may have that is not packed: a span of two bytes takes hundreds here,
+before any can be counted."""
 
 MAX_SPANS = 20_000
 MAX_VALUE_CHARS = 128 * 1024
@@ -207,7 +207,5 @@ def serialized(request: ExportTraceServiceRequest, wanted: Sequence[bool]) -> by
             if spans:
                 scopes.append(ScopeSpans(scope=scoped.scope, spans=spans, schema_url=scoped.schema_url))
         if scopes:
-            found.resource_spans.add(
-                resource=batch.resource, scope_spans=scopes, schema_url=batch.schema_url
-            )
+            found.resource_spans.add(resource=batch.resource, scope_spans=scopes, schema_url=batch.schema_url)
     return found.SerializeToString()

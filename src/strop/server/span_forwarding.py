@@ -24,8 +24,8 @@ QUEUE_LIMIT = 256
 """Batches that wait; more are dropped, and counted."""
 
 FORWARDED = "x-strop-forwarded"
-"""A header on everything sent on. What carries it has gone far enough: two servers that name one another, or one
-that names itself, would send it round for ever."""
+"""A header on everything sent on. What carries it has gone far enough: two servers that name one another, or
+one that names itself, would send it round for ever."""
 
 _TRIES = 3
 _FIRST_PAUSE_S = 0.5

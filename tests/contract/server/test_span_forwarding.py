@@ -163,7 +163,9 @@ def test_every_value_that_could_not_be_followed_is_refused_by_its_name():
     ]
 
 
-@pytest.mark.parametrize("address", ["http://localhost:8080", "http://127.0.0.1:8080/", "http://me:pw@10.0.0.7:8080"])
+@pytest.mark.parametrize(
+    "address", ["http://localhost:8080", "http://127.0.0.1:8080/", "http://me:pw@10.0.0.7:8080"]
+)
 def test_a_server_does_not_send_to_itself(monkeypatch, address):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
     with pytest.raises(ConfigError, match="is this server itself") as caught:

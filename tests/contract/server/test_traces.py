@@ -179,7 +179,8 @@ def test_a_batch_that_comes_twice_is_passed_on_once(server, job_id, passed):
 
 
 def test_what_another_server_passed_on_goes_no_further(server, job_id, passed):
-    headers = {"content-type": PROTOBUF, "authorization": f"Bearer {token_of(server, job_id)}", FORWARDED: "1"}
+    bearer = f"Bearer {token_of(server, job_id)}"
+    headers = {"content-type": PROTOBUF, "authorization": bearer, FORWARDED: "1"}
     content = otlp_request(2).SerializeToString()
     assert httpx.post(f"{server.url}/v1/traces", content=content, headers=headers).status_code == 200
     assert len(stored(server, job_id)) == 2

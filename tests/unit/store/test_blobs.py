@@ -20,7 +20,8 @@ def test_a_blob_is_on_the_disk_before_it_has_its_name_and_then_its_name_is(
     def noting(descriptor: int) -> None:
         fsync(descriptor)
         place = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        synced.append((place.parent if place.is_file() else place, place.stat().st_size, blobs.exists("files/ab/abcd")))
+        folder = place.parent if place.is_file() else place
+        synced.append((folder, place.stat().st_size, blobs.exists("files/ab/abcd")))
 
     monkeypatch.setattr(os, "fsync", noting)
     blobs.write("files/ab/abcd", [b"who", b"le"])
