@@ -15,7 +15,7 @@ WRITES = """
 import os, sys, time
 from strop.runtime.child import open_channel
 descriptor = int(sys.argv[1])
-open_channel(descriptor)
+report, _ = open_channel(descriptor)
 with os.fdopen(os.dup(descriptor), "wb") as channel:
     channel.write(eval(sys.argv[2]))
 time.sleep(60)
