@@ -29,6 +29,7 @@ from strop.server.connections import served_by
 from strop.server.first_key import ensure_first_key
 from strop.server.fleet import Runs
 from strop.server.replica import Replica, ReplicaSpec
+from strop.server.services import Services
 from strop.server.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
@@ -103,11 +104,12 @@ def eventually(holds: Callable[[], Any], *, within_s: float = 60.0) -> Any:
 class Server:
     """A running server and what a client of it needs."""
 
-    def __init__(self, url: str, key: str, home: Path, database: Database) -> None:
+    def __init__(self, url: str, key: str, home: Path, services: Services) -> None:
         self.url = url
         self.key = key
         self.home = home
-        self.database = database
+        self.services = services
+        self.database = services.database
         self.http = self.client(key)
         self.sign_in_link: str | None = None
 
@@ -213,7 +215,7 @@ def serving(
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    made = Server(url, key.path.read_text().strip(), home, database)
+    made = Server(url, key.path.read_text().strip(), home, app.state.services)
     made.sign_in_link = pages.sign_in_link(url, key.key_id) if key.key_id else None
     try:
         eventually(lambda: server.started)

@@ -43,5 +43,6 @@ def heading(one: FindingInfo) -> str:
     return f"{one.rule}  {said(one.title)}   {t('from step', '自第')} {one.first_step} {t('', '步')}{until}"
 
 
-def said(text: Text) -> str:
-    return t(text.en, text.zh)
+def said(text: Text | None) -> str:
+    """In the reader's language; of a rule that the server does not know there are no words."""
+    return t(text.en, text.zh) if text is not None else ""

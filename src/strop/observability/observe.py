@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast, overload
 
 from strop.observability.chat_span import chat_request, chat_result, traced_stream
 from strop.observability.content import json_text
 from strop.observability.ids import ids_of, with_ids
-from strop.observability.recording import Attributes, Recording, begin, current, recorded
+from strop.observability.recording import Attributes, Recording, begin, current
 from strop.observability.tracing import captures_content, tracer, warn_once
 from strop.schema.span import SpanKind
 
@@ -258,71 +259,72 @@ def _observe_process(process: _Function, captures: bool) -> _Function:
         kind = _kind_of(self, input)
         if kind is None:
             return await process(self, input, *args, **kwargs)
-        return await _observed_async(
-            self, input, kind, captures, lambda: process(self, input, *args, **kwargs)
-        )
+        span = _ProcessorSpan(self, input, kind, captures)
+        return await _observed_async(span, lambda: process(self, input, *args, **kwargs))
 
     @functools.wraps(process)
     def plain(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         kind = _kind_of(self, input)
         if kind is None:
             return process(self, input, *args, **kwargs)
-        began = time.perf_counter()
-        with _processor_span(self, input, kind, captures) as recording:
+        span = _ProcessorSpan(self, input, kind, captures)
+        with span.current():
             result = process(self, input, *args, **kwargs)
-            if not inspect.isawaitable(result):
-                recording.put(lambda: _output(result, captures, time.perf_counter() - began))
-                return result
-        awaited = result
-        return _observed_async(self, input, kind, captures, lambda: awaited)
+        if inspect.isawaitable(result):
+            awaited = result
+            return _observed_async(span, lambda: awaited)
+        span.ended(result)
+        return result
 
     wrapper = asynchronous if inspect.iscoroutinefunction(process) else plain
     setattr(wrapper, _OBSERVED, True)
     return wrapper
 
 
-async def _observed_async(
-    processor: Any, payload: Any, kind: SpanKind, captures: bool, call: Callable[[], Awaitable[Any]]
-) -> Any:
-    began = time.perf_counter()
-    with _processor_span(processor, payload, kind, captures) as recording:
+async def _observed_async(span: _ProcessorSpan, call: Callable[[], Awaitable[Any]]) -> Any:
+    with span.current():
         result = await call()
-        recording.put(lambda: _output(result, captures, time.perf_counter() - began))
-        return result
-
-
-def _processor_span(processor: Any, payload: Any, kind: SpanKind, captures: bool) -> Any:
-    return _ProcessorSpan(processor, payload, kind, captures)
+    span.ended(result)
+    return result
 
 
 class _ProcessorSpan:
-    """A span of a processor's call: the ids of its input travel below it."""
+    """A span of a processor's call: the ids of its input travel below it.
+
+    The call may come in two pieces, what gives an awaitable and the waiting for it, each in a context of its
+    own: the span begins with the first, and ends by `ended` or by what either piece raises.
+    """
 
     def __init__(self, processor: Any, payload: Any, kind: SpanKind, captures: bool) -> None:
         self._name = f"{_VERBS[kind]} {type(processor).__name__}"
         self._payload = payload
         self._kind = kind
         self._captures = captures
-        self._token: Any = None
+        self._recording: Recording | None = None
+        self._began = time.perf_counter()
 
-    def __enter__(self) -> Recording:
-        if tracer() is not None:
-            from opentelemetry import context
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """Around a piece of the call."""
+        with _below(self._payload):
+            if self._recording is None:
+                self._recording = begin(self._name, self._kind)
+                self._recording.put(self._input)
+            try:
+                with current(self._recording):
+                    yield
+            except BaseException as error:
+                _end(self._recording, error)
+                raise
 
-            self._token = context.attach(with_ids(ids_of(self._payload)))
-        self._recorded = recorded(self._name, self._kind)
-        recording = self._recorded.__enter__()
-        recording.put(self._input)
-        return recording
-
-    def __exit__(self, *exc_info: Any) -> None:
-        try:
-            self._recorded.__exit__(*exc_info)
-        finally:
-            if self._token is not None:
-                from opentelemetry import context
-
-                context.detach(self._token)
+    def ended(self, result: Any) -> None:
+        """The call has given this."""
+        recording = self._recording
+        assert recording is not None
+        seconds = time.perf_counter() - self._began
+        recording.put(lambda: _output(result, self._captures, seconds))
+        recording.ok()
+        recording.end()
 
     def _input(self) -> Attributes:
         ids = ids_of(self._payload)
@@ -333,6 +335,21 @@ class _ProcessorSpan:
             "request_id": ids.get("bailian.agentic_rl.rollout_id"),
             "input.value": json_text(self._payload) if captures else None,
         }
+
+
+@contextmanager
+def _below(payload: Any) -> Generator[None]:
+    """The ids of this input travel with whatever happens in here."""
+    if tracer() is None:
+        yield
+        return
+    from opentelemetry import context
+
+    token = context.attach(with_ids(ids_of(payload)))
+    try:
+        yield
+    finally:
+        context.detach(token)
 
 
 def _output(result: Any, captures: bool, seconds: float) -> Attributes:

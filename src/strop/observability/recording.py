@@ -144,22 +144,3 @@ def current(recording: Recording, context: Context | None = None) -> Generator[N
         yield
     finally:
         contexts.detach(token)
-
-
-@contextmanager
-def recorded(
-    name: str, kind: SpanKind, *, client: bool = False, says_ok: bool = True
-) -> Generator[Recording]:
-    """A span around a block, current in it, ended with the block and told how that ended."""
-    recording = begin(name, kind, client=client)
-    try:
-        with current(recording):
-            yield recording
-    except BaseException as error:
-        recording.failed(error)
-        raise
-    else:
-        if says_ok:
-            recording.ok()
-    finally:
-        recording.end()

@@ -29,6 +29,7 @@ _MARK = "STROP_WORKER"
 _CHUNK_BYTES = 64 * 1024
 _EVENT_LIMIT_BYTES = 2**20
 _NUM_LAST_LINES = 20
+_NONSENSE_CHARS = 200
 _KILL_LIMIT_S = 10.0
 _DRAIN_LIMIT_S = 2.0
 
@@ -79,6 +80,7 @@ class Child:
         self._on_lost = on_lost
         self._id = secrets.token_hex(8)
         self._last_lines: deque[str] = deque(maxlen=_NUM_LAST_LINES)
+        self._nonsense = ""
         self.exited = asyncio.Event()
 
     async def spawn(self, command: Callable[[int], Sequence[str]], env: Mapping[str, str], line: str) -> None:
@@ -134,6 +136,8 @@ class Child:
 
     def ending(self) -> str:
         """How the process ended, as the end of a sentence."""
+        if self._nonsense:
+            return f"was ended: what came on its channel is no event ({self._nonsense})"
         code = self._popen.poll()
         if code is None:
             return "is ending"
@@ -147,10 +151,18 @@ class Child:
         return "; its last lines:\n" + "\n".join(self._last_lines) if self._last_lines else ""
 
     async def _follow(self, reader: asyncio.StreamReader, drains: list[asyncio.Task[None]]) -> None:
-        """Take events until the process has gone; then say so."""
-        with contextlib.suppress(ConnectionError):
+        """Take events until the process has gone; then say so.
+
+        User code runs in the process that holds the other end: one that writes nonsense there is lost.
+        """
+        try:
             async for line in reader:
                 self._on_event(json.loads(line))
+        except ConnectionError:
+            pass
+        except Exception as error:  # noqa: BLE001 - a process edge: whatever came, the process has to end
+            self._nonsense = f"{type(error).__name__}: {str(error)[:_NONSENSE_CHARS]}"
+            self._popen.kill()
         while self._popen.poll() is None:  # noqa: ASYNC110 - the channel closes last: one or two rounds
             await asyncio.sleep(0.002)
         self._writer.close()
@@ -158,8 +170,10 @@ class Child:
         await asyncio.wait(drains, timeout=_DRAIN_LIMIT_S)
         for drain in drains:
             drain.cancel()
-        self._on_exit()
-        self.exited.set()
+        try:
+            self._on_exit()
+        finally:
+            self.exited.set()
         if self._popen.returncode < 0:  # the guardian itself was killed
             await asyncio.to_thread(self._clear)
 

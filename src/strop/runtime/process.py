@@ -33,7 +33,7 @@ class WorkerProcess:
         self._job_id = job_id
         self._mask = mask
         self._on_line = on_line
-        self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_stuck: Callable[[], None] = lambda: None
         self._over = ""
         self._began: float | None = None
@@ -72,7 +72,7 @@ class WorkerProcess:
             raise
         try:
             async with asyncio.timeout(limit_s):
-                ready = await self._started
+                await self._started
         except TimeoutError:
             await self.kill()
             raise FunctionError(
@@ -82,9 +82,6 @@ class WorkerProcess:
         except BaseException:
             await self.kill()
             raise
-        self.port = ready["port"]
-        self.func_type = FunctionType(ready["func_type"])
-        self.sub_weights = ready["sub_weights"]
         self._began = asyncio.get_running_loop().time()
 
     async def _spawn(self) -> None:
@@ -150,6 +147,9 @@ class WorkerProcess:
             self.memory_bytes = int(event["bytes"])
         elif not self._started.done():
             if kind == "ready":
-                self._started.set_result(event)
+                self.port = int(event["port"])
+                self.func_type = FunctionType(event["func_type"])
+                self.sub_weights = dict(event["sub_weights"])
+                self._started.set_result(None)
             else:
                 self._started.set_exception(FunctionError(self._mask(event["text"])))

@@ -178,16 +178,17 @@ class SpanInfo(_Shown):
 
 
 class FindingInfo(_Shown):
-    """What the diagnosis found, with the words of its rule. `ended_step` is absent while it holds."""
+    """What the diagnosis found, with the words of its rule, where the server knows that rule. `ended_step` is
+    absent while it holds."""
 
     rule: str
     severity: str
     first_step: int
     last_step: int
     ended_step: int | None = None
-    title: Text
-    cause: Text
-    advice: Text
+    title: Text | None = None
+    cause: Text | None = None
+    advice: Text | None = None
     summary: Text
     evidence: Evidence
 

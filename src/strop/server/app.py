@@ -43,7 +43,7 @@ from strop.server.replies import install_failures
 from strop.server.secret import open_signer
 from strop.server.services import Services
 from strop.server.settings import Settings
-from strop.server.span_forwarding import Forwarding, backend_from_environment
+from strop.server.span_forwarding import Forwarding, backend_from_environment, refuse_own_address
 from strop.server.supervisor import Supervisor
 from strop.server.supervisor.trainers import TRAINER_COMMAND, Trainers
 from strop.store.blobs import Blobs
@@ -90,6 +90,8 @@ def create_app(
         ConfigError: spans are to be passed on to where they cannot be.
     """
     backend = backend_from_environment()
+    if backend is not None and not settings.private:
+        refuse_own_address(backend, host=settings.host, port=settings.port)
     database = open_database(settings.database_place)
     services = Services(
         settings=settings,
@@ -105,7 +107,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         if not settings.private:
-            await run_in_threadpool(clear_leftovers, settings.home, services.blobs)
+            await run_in_threadpool(clear_leftovers, settings.home, services.blobs, database)
             services.layers.take_up()
         if backend is not None:
             services.span_forwarding = Forwarding(backend)

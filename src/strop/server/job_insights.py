@@ -110,8 +110,10 @@ def span_shown(span: Span) -> dict[str, Any]:
 
 
 def finding_shown(finding: Finding) -> dict[str, Any]:
-    """A finding with the words of its rule."""
-    text = RULES[finding.rule]
+    """A finding with the words of its rule; without them where that is a rule of another version."""
+    text = RULES.get(finding.rule)
+    if text is None:
+        return {"title": None, "cause": None, "advice": None, **finding.shown()}
     words = {
         "title": text.title.model_dump(),
         "cause": text.cause.model_dump(),

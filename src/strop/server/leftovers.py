@@ -11,7 +11,10 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from strop.errors import MissingError
 from strop.store.blobs import Blobs
+from strop.store.database import Database
+from strop.store.jobs import get_job
 
 _log = logging.getLogger(__name__)
 
@@ -19,11 +22,11 @@ OLD_S = 24 * 3600.0
 """Whoever still writes has touched it since."""
 
 
-def clear_leftovers(home: Path, blobs: Blobs) -> int:
+def clear_leftovers(home: Path, blobs: Blobs, database: Database) -> int:
     """Remove what has lain for a day. Returns how many files and folders that were."""
     horizon = time.time() - OLD_S
     removed = 0
-    for path in _parts(home, blobs):
+    for path in _parts(home, blobs, database):
         try:
             if path.lstat().st_mtime > horizon:
                 continue
@@ -41,12 +44,23 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-def _parts(home: Path, blobs: Blobs) -> Generator[Path]:
+def _is_job(database: Database, job_id: str) -> bool:
+    with database.read() as session:
+        try:
+            get_job(session, job_id)
+        except MissingError:
+            return False
+    return True
+
+
+def _parts(home: Path, blobs: Blobs, database: Database) -> Generator[Path]:
     yield from (home / "arriving").glob("*")
     yield from (home / "bundles").glob(".*")
     yield from (home / "layers").glob(".*")
-    # A job that was being checked; its trainer would write the rows again.
-    yield from (folder for folder in (home / "jobs").glob("*") if _names(folder) == {"data"})
+    # A job that was being checked, and never came to be; one that waits in the queue looks the same on disk.
+    for folder in (home / "jobs").glob("*"):
+        if _names(folder) == {"data"} and not _is_job(database, folder.name):
+            yield folder
     if blobs.parts_folder is not None:
         yield from blobs.parts_folder.glob("*")
         yield from (blobs.parts_folder.parent / "arriving").glob("*")

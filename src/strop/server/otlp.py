@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
 from google.protobuf import json_format
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from strop.errors import RequestError, TooLargeError
@@ -22,8 +23,9 @@ from strop.schema.span import ATTEMPT_ID, ROLLOUT_ID, SAMPLE_ID, SPAN_KIND, Span
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
-MAX_BYTES = 64 * 1024 * 1024
-"""After unpacking: what is small on the wire can be large here."""
+MAX_BYTES = 8 * 1024 * 1024
+"""After unpacking, as much as a body may have that is not packed: a span of two bytes takes hundreds here,
+before any can be counted."""
 
 MAX_SPANS = 20_000
 MAX_VALUE_CHARS = 128 * 1024
@@ -191,6 +193,19 @@ def _value(value: AnyValue, depth: int = 0) -> Any:
     return getattr(value, which)
 
 
-def serialized(message: Message) -> bytes:
-    """For who passes it on: always protobuf, whatever it came as."""
-    return message.SerializeToString()
+def serialized(request: ExportTraceServiceRequest, wanted: Sequence[bool]) -> bytes:
+    """For who passes it on: the spans that are `wanted`, in the order of `spans_of`, each as it came; always
+    protobuf, whatever it came as."""
+    if all(wanted):
+        return request.SerializeToString()
+    answers = iter(wanted)
+    found = ExportTraceServiceRequest()
+    for batch in request.resource_spans:
+        scopes: list[ScopeSpans] = []
+        for scoped in batch.scope_spans:
+            spans = [one for one in scoped.spans if next(answers)]
+            if spans:
+                scopes.append(ScopeSpans(scope=scoped.scope, spans=spans, schema_url=scoped.schema_url))
+        if scopes:
+            found.resource_spans.add(resource=batch.resource, scope_spans=scopes, schema_url=batch.schema_url)
+    return found.SerializeToString()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from gzip import compress
@@ -21,6 +22,10 @@ _log = logging.getLogger(__name__)
 
 QUEUE_LIMIT = 256
 """Batches that wait; more are dropped, and counted."""
+
+FORWARDED = "x-strop-forwarded"
+"""A header on everything sent on. What carries it has gone far enough: two servers that name one another, or
+one that names itself, would send it round for ever."""
 
 _TRIES = 3
 _FIRST_PAUSE_S = 0.5
@@ -59,8 +64,9 @@ def backend_from_environment(environ: Mapping[str, str] = os.environ) -> Backend
 
     problems: list[Problem] = []
     if not url.startswith(("http://", "https://")):
+        found = _without_user(url)
         problems.append(
-            Problem(place="OTEL_EXPORTER_OTLP_ENDPOINT", message=f"found {url!r}", fix="write http://...")
+            Problem(place="OTEL_EXPORTER_OTLP_ENDPOINT", message=f"found {found!r}", fix="write http://...")
         )
     place, protocol = setting("PROTOCOL")
     if protocol not in (None, "http/protobuf"):
@@ -81,6 +87,21 @@ def backend_from_environment(environ: Mapping[str, str] = os.environ) -> Backend
         raise ConfigError("forwarding of spans", problems)
     headers = _headers(setting("HEADERS")[1] or "")
     return Backend(url=url, headers=headers, timeout_s=timeout_s, gzip=compression == "gzip")
+
+
+def refuse_own_address(backend: Backend, *, host: str, port: int) -> None:
+    """Raises:
+    ConfigError: the backend is the server at `host` and `port` that would send to it.
+    """
+    url = httpx.URL(backend.url)
+    there = url.port or {"http": 80, "https": 443}[url.scheme]
+    if there == port and url.host in {host, "localhost", "127.0.0.1", "::1"}:
+        own = Problem(
+            place="OTEL_EXPORTER_OTLP_ENDPOINT",
+            message=f"{_without_user(backend.url)} is this server itself",
+            fix="name another backend, or unset it for the server",
+        )
+        raise ConfigError("forwarding of spans", [own])
 
 
 class Forwarding:
@@ -121,7 +142,7 @@ class Forwarding:
 
     async def _send(self, batch: bytes) -> None:
         content = compress(batch, 1) if self._backend.gzip else batch
-        headers = {**self._backend.headers, "content-type": "application/x-protobuf"}
+        headers = {**self._backend.headers, "content-type": "application/x-protobuf", FORWARDED: "1"}
         if self._backend.gzip:
             headers["content-encoding"] = "gzip"
         why = ""
@@ -145,13 +166,18 @@ class Forwarding:
         self.sent += 1
         if self._failing:
             self._failing = False
-            _log.warning("spans go on to %s again", self._backend.url)
+            _log.warning("spans go on to %s again", _without_user(self._backend.url))
 
     def _lost(self, why: str) -> None:
         self.dropped += 1
         if not self._failing:
             self._failing = True
-            _log.warning("spans are not passed on to %s: %s", self._backend.url, why)
+            _log.warning("spans are not passed on to %s: %s", _without_user(self._backend.url), why)
+
+
+def _without_user(url: str) -> str:
+    """Where it leads; the password, if it has one, is nobody's business."""
+    return re.sub(r"^(\w+://)?[^/?#]*@", r"\1", url)
 
 
 def _headers(text: str) -> dict[str, str]:

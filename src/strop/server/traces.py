@@ -8,12 +8,12 @@ workspace), and below `/functions/{instance}` the instance's trigger token.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
-from google.protobuf.message import Message
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -27,6 +27,7 @@ from strop.server.replies import failure, request_id
 from strop.server.secret import Signer
 from strop.server.services import Services, ServicesHere
 from strop.server.span_access import is_job_token, job_of_token
+from strop.server.span_forwarding import FORWARDED
 from strop.server.triggers import TRIGGER_PURPOSE
 from strop.store.database import Database
 from strop.store.entities import get_instance
@@ -73,17 +74,18 @@ async def _receive(request: Request, services: Services, sender: Sender) -> Resp
         busy.headers["retry-after"] = str(RETRY_AFTER_S)
         return busy
     received.busy += 1
+    forwarding = services.span_forwarding
     try:
         content_type = request.headers.get("content-type", "")
         encoding = request.headers.get("content-encoding", "")
         body = await request.body()
         taken = await run_in_threadpool(_take, services.database, sender, body, content_type, encoding)
+        if forwarding is not None and FORWARDED not in request.headers and any(taken.new):
+            forwarding.put(await run_in_threadpool(otlp.serialized, taken.message, taken.new))
     finally:
         received.busy -= 1
     received.stored += taken.stored
     received.rejected += taken.rejected
-    if services.span_forwarding is not None and taken.stored:
-        services.span_forwarding.put(otlp.serialized(taken.message))
     answer = otlp.reply(taken.rejected, taken.why, content_type=content_type)
     kind = otlp.JSON if content_type.startswith(otlp.JSON) else otlp.PROTOBUF
     return Response(answer, media_type=kind)
@@ -91,35 +93,42 @@ async def _receive(request: Request, services: Services, sender: Sender) -> Resp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Taken:
+    """`new` says of each span of the message whether it was stored just now, and not before."""
+
     stored: int
     rejected: int
     why: str
-    message: Message
+    message: ExportTraceServiceRequest
+    new: Sequence[bool]
 
 
 def _take(database: Database, sender: Sender, body: bytes, content_type: str, encoding: str) -> _Taken:
     """Read a batch and write what belongs to jobs that the sender may write to."""
     message = otlp.parse(body, content_type=content_type, encoding=encoding)
-    of_jobs: defaultdict[str, list[Span]] = defaultdict(list)
+    found = otlp.spans_of(message)
+    new = [False] * len(found)
+    of_jobs: defaultdict[str, dict[int, Span]] = defaultdict(dict)
     refused: Counter[str] = Counter()
-    for span, resource in otlp.spans_of(message):
+    for place, (span, resource) in enumerate(found):
         job_id = sender.job_id or _named_job(span, resource)
         if job_id is None:
             refused[f"a span names no job: set the attribute {JOB_ID}"] += 1
         elif len(span.trace_id) != 32 or len(span.span_id) != 16:
             refused["a span without a trace id of 16 bytes and a span id of 8"] += 1
         else:
-            of_jobs[job_id].append(span)
+            of_jobs[job_id][place] = span
     stored = 0
     with database.write() as session:
         for job_id, spans in of_jobs.items():
             if _writable(session, job_id, sender):
-                record_spans(session, job_id, spans)
+                written = record_spans(session, job_id, list(spans.values()))
                 stored += len(spans)
+                for place, span in spans.items():
+                    new[place] = (span.trace_id, span.span_id) in written
             else:
                 refused[f"no job {job_id!r} that this token may write to"] += len(spans)
     why = "; ".join(f"{count} x {reason}" for reason, count in refused.most_common(3))
-    return _Taken(stored=stored, rejected=refused.total(), why=why, message=message)
+    return _Taken(stored=stored, rejected=refused.total(), why=why, message=message, new=new)
 
 
 def _named_job(span: Span, resource: Mapping[str, Any]) -> str | None:

@@ -159,7 +159,10 @@ class _Part:
         self._file.close()
 
     def commit(self) -> None:
+        """Bytes first, name second, both on the disk: else a power cut leaves a name with nothing in it."""
+        _sync(self._part)
         self._part.replace(self._place)
+        _sync(self._place.parent)
 
     def discard(self) -> None:
         self._part.unlink(missing_ok=True)
@@ -192,6 +195,14 @@ class Sink:
         with _refusals(self._url):
             self._file.close()
             self._file.discard()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

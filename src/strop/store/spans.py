@@ -81,14 +81,16 @@ class SpanRow(Base):
         )
 
 
-def record_spans(session: Session, job_id: str, spans: Sequence[Span]) -> None:
-    """Write many at once; those already there are left as they are."""
+def record_spans(session: Session, job_id: str, spans: Sequence[Span]) -> set[tuple[str, str]]:
+    """Write many at once; those already there are left as they are. Returns the trace and span ids of the new
+    ones."""
     if not spans:
-        return
+        return set()
     connection = session.connection()
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     rows = [_row(job_id, span) for span in spans]
-    connection.execute(insert(SpanRow).on_conflict_do_nothing(), rows)
+    written = insert(SpanRow).on_conflict_do_nothing().returning(SpanRow.trace_id, SpanRow.span_id)
+    return {(trace_id, span_id) for trace_id, span_id in connection.execute(written, rows)}
 
 
 def list_spans(

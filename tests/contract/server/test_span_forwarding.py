@@ -4,8 +4,17 @@ import gzip
 import httpx
 import pytest
 
+from strop.cli.flow import PipelineFlow
 from strop.errors import ConfigError
-from strop.server.span_forwarding import QUEUE_LIMIT, Backend, Forwarding, backend_from_environment
+from strop.server.app import create_app
+from strop.server.settings import Settings
+from strop.server.span_forwarding import (
+    FORWARDED,
+    QUEUE_LIMIT,
+    Backend,
+    Forwarding,
+    backend_from_environment,
+)
 
 PLAIN = Backend(url="http://collector/v1/traces", headers={"api-key": "k"}, timeout_s=1.0, gzip=False)
 
@@ -46,6 +55,7 @@ async def test_a_batch_goes_on_with_the_headers_of_the_environment():
     (request,) = collector.requests
     assert (request.content, request.headers["api-key"]) == (b"spans", "k")
     assert request.headers["content-type"] == "application/x-protobuf"
+    assert FORWARDED in request.headers
 
 
 async def test_gzip_is_used_where_it_is_asked_for():
@@ -71,6 +81,25 @@ async def test_a_refusal_for_good_is_not_tried_again_and_costs_that_batch_only(m
     assert [request.content for request in collector.requests] == [b"one", b"two"]
     assert forwarding.dropped == 1
     assert "HTTP 400" in caplog.text
+
+
+async def test_the_log_names_the_backend_without_its_user_and_password(caplog):
+    collector = Collector(400)
+    backend = Backend(url="https://me:p%40ss@c:4318/v1/traces", headers={}, timeout_s=1.0, gzip=False)
+    forwarding = Forwarding(backend, client=collector.client())
+    forwarding.start()
+    forwarding.put(b"one")
+    forwarding.put(b"two")
+    await until(lambda: forwarding.sent == 1)
+    await forwarding.close()
+    told = [record.getMessage() for record in caplog.records if record.name == "strop.server.span_forwarding"]
+    assert told == [
+        "spans are not passed on to https://c:4318/v1/traces: HTTP 400",
+        "spans go on to https://c:4318/v1/traces again",
+    ]
+    with pytest.raises(ConfigError) as caught:
+        backend_from_environment({"OTEL_EXPORTER_OTLP_ENDPOINT": "me:secret@c:4318"})
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_backend_that_is_gone_for_a_while_is_tried_again(monkeypatch):
@@ -132,3 +161,13 @@ def test_every_value_that_could_not_be_followed_is_refused_by_its_name():
         "OTEL_EXPORTER_OTLP_COMPRESSION",
         "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
     ]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost:8080", "http://127.0.0.1:8080/", "http://me:pw@10.0.0.7:8080"]
+)
+def test_a_server_does_not_send_to_itself(monkeypatch, address):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    with pytest.raises(ConfigError, match="is this server itself") as caught:
+        create_app(Settings(host="10.0.0.7"), PipelineFlow())
+    assert "pw" not in str(caught.value)

@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from fakes.server import serving
 from fakes.spans import TRACE, otlp_request
@@ -13,6 +16,7 @@ from strop.server import traces
 from strop.server.secret import open_signer
 from strop.server.settings import Limits
 from strop.server.span_access import job_token
+from strop.server.span_forwarding import FORWARDED
 from strop.store.jobs import create_job
 
 PROTOBUF = "application/x-protobuf"
@@ -128,6 +132,61 @@ def test_a_job_token_opens_nothing_else(server, job_id):
         assert client.get(f"/fine-tunes/{job_id}").status_code == 401
 
 
+class Passed:
+    """In place of the forwarding: the batches that were to go on."""
+
+    def __init__(self):
+        self.batches = []
+
+    def put(self, batch):
+        self.batches.append(ExportTraceServiceRequest.FromString(batch))
+
+    async def close(self):
+        pass
+
+    @property
+    def numbers(self):
+        return [
+            [int.from_bytes(one.span_id, "big") for resource in batch.resource_spans
+             for scoped in resource.scope_spans for one in scoped.spans]
+            for batch in self.batches
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def passed(server, monkeypatch):
+    made = Passed()
+    monkeypatch.setattr(server.services, "span_forwarding", made)
+    return made
+
+
+def test_what_is_refused_is_not_passed_on_either(server, job_id, passed):
+    mixed = otlp_request(2, job_id=job_id)
+    mixed.MergeFrom(otlp_request(2, first=3))
+    mixed.MergeFrom(otlp_request(2, first=5, job_id="ft-none"))
+    mixed.MergeFrom(otlp_request(1, first=7, job_id=job_id))
+    assert told(send(server, mixed.SerializeToString(), token=server.key)).rejected_spans == 4
+    assert passed.numbers == [[1, 2, 7]]
+    (batch,) = passed.batches
+    assert batch.resource_spans[1] == otlp_request(1, first=7, job_id=job_id).resource_spans[0]
+
+
+def test_a_batch_that_comes_twice_is_passed_on_once(server, job_id, passed):
+    token = token_of(server, job_id)
+    for count in (2, 2, 3):
+        assert told(send(server, otlp_request(count).SerializeToString(), token=token)).rejected_spans == 0
+    assert passed.numbers == [[1, 2], [3]]
+
+
+def test_what_another_server_passed_on_goes_no_further(server, job_id, passed):
+    bearer = f"Bearer {token_of(server, job_id)}"
+    headers = {"content-type": PROTOBUF, "authorization": bearer, FORWARDED: "1"}
+    content = otlp_request(2).SerializeToString()
+    assert httpx.post(f"{server.url}/v1/traces", content=content, headers=headers).status_code == 200
+    assert len(stored(server, job_id)) == 2
+    assert passed.batches == []
+
+
 def test_a_trigger_token_writes_below_its_instance(server, job_id):
     entity = server.register("reward", "Score")
     made = server.post(f"/fine-tunes/online/faas/{job_id}/{entity}", {})
@@ -155,7 +214,7 @@ def test_a_trigger_token_writes_below_its_instance(server, job_id):
         (b"abc", PROTOBUF, "gzip", 400, "gzip"),
         (b"abc", PROTOBUF, "zstd", 400, "content-encoding"),
         (gzip.compress(b"abc" * 1000, mtime=0)[:-9], PROTOBUF, "gzip", 400, "ends before"),
-        (gzip.compress(bytes(70_000_000), 9, mtime=0), PROTOBUF, "gzip", 413, "unpacks to more"),
+        (gzip.compress(bytes(9 * 2**20), 9, mtime=0), PROTOBUF, "gzip", 413, "unpacks to more"),
     ],
 )
 def test_what_is_no_batch_of_spans_is_refused_with_the_reason(

@@ -7,7 +7,7 @@ from strop.store.spans import list_spans, record_spans, span_tree
 
 def write(database, *spans, job_id="job-1"):
     with database.write() as session:
-        record_spans(session, job_id, spans)
+        return record_spans(session, job_id, spans)
 
 
 def ids(database, **asked):
@@ -32,9 +32,10 @@ def test_a_span_comes_back_as_it_was(database, job):
 
 
 def test_a_batch_that_comes_twice_is_stored_once(database, job):
-    write(database, span(1), span(2))
-    write(database, span(2), span(3))
+    first, second = (write(database, *two) for two in ((span(1), span(2)), (span(2), span(3), span(3))))
     assert ids(database) == [1, 2, 3]
+    assert first == {(span(number).trace_id, span(number).span_id) for number in (1, 2)}
+    assert second == {(span(3).trace_id, span(3).span_id)}
 
 
 def test_spans_are_found_by_what_they_are_of(database, job):

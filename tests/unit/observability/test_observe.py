@@ -101,6 +101,44 @@ async def test_a_class_is_decorated_as_a_whole(seen):
     assert seen.names == ["invoke_rollout Whole"]
 
 
+async def test_a_plain_process_that_gives_an_awaitable_is_one_span_to_its_end(seen):
+    async def answer(input):
+        await asyncio.sleep(0)
+        double(n=3)
+        return strop.RewardOutput(reward=strop.Reward(reward_score=0.5))
+
+    class Later(strop.AbstractRewardProcessor):
+        @observe_processor
+        def process(self, input):
+            double(n=2)
+            return answer(input)
+
+    given = Later().process(reward_input())
+    assert seen.names == ["execute_tool doubler"]
+    await asyncio.create_task(given)
+    span = seen.one("invoke_reward Later")
+    assert span.attributes["agentic_rl.result.reward_score"] == 0.5
+    tools = [one for one in seen.all if one is not span]
+    assert [one.attributes["gen_ai.tool.call.result"] for one in tools] == ["4", "6"]
+    for tool in tools:
+        assert tool.parent.span_id == span.context.span_id
+        assert tool.attributes[ROLLOUT_ID] == "s1-0-r0"
+
+
+async def test_an_awaitable_that_fails_ends_that_one_span_with_the_error(seen):
+    async def fails():
+        raise LookupError("no such sample")
+
+    class Later(strop.AbstractRewardProcessor):
+        @observe_processor
+        def process(self, input):
+            return fails()
+
+    with pytest.raises(LookupError, match="no such sample"):
+        await Later().process(reward_input())
+    assert seen.one("invoke_reward Later").status.description == "LookupError: no such sample"
+
+
 async def test_an_exception_ends_the_span_once_and_goes_on_as_it_is(seen):
     class Broken(strop.AbstractRolloutProcessor):
         @observe_processor

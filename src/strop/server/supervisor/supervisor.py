@@ -47,7 +47,6 @@ class Supervisor:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed_since: dict[str, datetime] = {}
-        self._devices: dict[str, int] = {}
 
     def wake(self) -> None:
         """Look now: something has changed."""
@@ -125,9 +124,7 @@ class Supervisor:
         """The move comes first: a cancel that comes at the same time wins or is seen by the trainer."""
         if not self._move(job, JobStatus.RUNNING):
             return False
-        device = self._free_device()
-        if device is not None:
-            self._devices[job.job_id] = device
+        device = self._free_device(job)
         try:
             mark = self._trainers.start(job.job_id, device=device)
         except StropError as error:
@@ -139,15 +136,14 @@ class Supervisor:
                 claim_job(session, job.job_id, mark)
         return True
 
-    def _free_device(self) -> int | None:
+    def _free_device(self, job: Job) -> int | None:
         """Jobs that train at once get a GPU each, where there are GPUs."""
         if self._settings.num_devices == 0:
             return None
         with self._database.read() as session:
             jobs = unfinished(session, owner=self._settings.owner)
-        working = {job.job_id for job, _ in jobs if job.status in _AT_WORK}
-        self._devices = {job_id: device for job_id, device in self._devices.items() if job_id in working}
-        taken = set(self._devices.values())
+        others = [one for one, _ in jobs if one.status in _AT_WORK and one.job_id != job.job_id]
+        taken = {self._trainers.device_of(one.job_id) for one in others}
         free = (device for device in range(self._settings.num_devices) if device not in taken)
         return next(free, 0)
 

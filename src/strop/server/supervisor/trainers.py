@@ -17,6 +17,7 @@ from strop.store.jobs import process_of
 from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
+_DEVICE = "device"
 _TAIL_BYTES = 64 * 1024
 _LAST_WORDS_S = 30.0
 """A trainer whose job has ended closes its workers and its database within this."""
@@ -50,6 +51,8 @@ class Trainers:
         folder, private = self.folder(job_id), self._settings.private
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if device is not None:
+                (folder / _DEVICE).write_text(str(device))
             with (folder / LOG).open("ab") as log:
                 child = subprocess.Popen(
                     [*self._command, job_id, *(["--tied"] if private else [])],
@@ -90,6 +93,13 @@ class Trainers:
         if mark is not None and not is_gone(mark):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(mark.pid, signal.SIGKILL)
+
+    def device_of(self, job_id: str) -> int | None:
+        """The GPU that the job's trainer was last started on, by whichever server."""
+        try:
+            return int((self.folder(job_id) / _DEVICE).read_text())
+        except (OSError, ValueError):
+            return None
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
