@@ -24,7 +24,7 @@ from strop.sandbox.extraction import (
 from strop.sandbox.judging import Judging
 from strop.sandbox.programs import Program, decoded_files
 from strop.sandbox.sandbox import Sandbox
-from strop.sandbox.test_files import TestFiles
+from strop.sandbox.test_files import Entry, TestFiles
 from strop.sandbox.wire import EvalResult, RunCodeRequest, RunStatus, SubmitRequest, TestConfig, TestResult
 
 _EXTRACTION_S = 10.0
@@ -160,18 +160,17 @@ class _Held:
 
     def __init__(self, files: TestFiles, test: object) -> None:
         self._files, self._test = files, test
-        self._url: str | None = None
+        self._taken: Entry | None = None
 
     async def __aenter__(self) -> Cases:
         test = self._test
         if isinstance(test, Mapping) and test.get("location") == "URL":  # pyright: ignore[reportUnknownMemberType]
             if not isinstance(test.get("url"), str):  # pyright: ignore[reportUnknownMemberType]
                 raise RequestError("test.url is needed with location URL")
-            self._url = test["url"]
-            assert self._url is not None
-            return await self._files.take(self._url)
+            self._taken = await self._files.take(test["url"])
+            return self._taken.cases
         return parse_cases(test)
 
     async def __aexit__(self, *_: object) -> None:
-        if self._url is not None:
-            self._files.release(self._url)
+        if self._taken is not None:
+            self._files.release(self._taken)

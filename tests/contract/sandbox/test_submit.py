@@ -231,13 +231,15 @@ async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_host
     with _Web(tmp_path) as web:
         files = TestFiles(Allowed(hosts=(f"127.0.0.1:{web.port}",), max_bytes=10_000), fresh_s=0.0)
         url = f"http://127.0.0.1:{web.port}/cases.json"
-        first = await files.take(url)
+        taken = [await files.take(url)]
+        first = taken[0].cases
         assert (len(first), first[1].stdin, first[1].stdout) == (2, "21", "42")
-        again = await files.take(url)
-        assert again is first
+        taken.append(await files.take(url))
+        assert taken[1].cases is first
         assert [etag is None for _, etag in web.asked] == [True, False]
         (tmp_path / "cases.json").write_text(json.dumps([*CASES, case("1", "2")]))
-        assert len(await files.take(url)) == 3
+        taken.append(await files.take(url))
+        assert len(taken[2].cases) == 3
         assert len(first) == 2
         assert first[0].stdin == "1\n"  # a file in use outlives its successor's coming
         with pytest.raises(RequestError, match="localhost"):
@@ -248,8 +250,8 @@ async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_host
         (tmp_path / "broken.json").write_text('[{"input": ')
         with pytest.raises(RequestError, match="JSON"):
             await files.take(f"http://127.0.0.1:{web.port}/broken.json")
-        for _ in range(3):
-            files.release(url)
+        for entry in taken:
+            files.release(entry)
         files.close()
 
 
