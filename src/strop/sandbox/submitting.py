@@ -109,7 +109,12 @@ class Submissions:
             ran = response.run_result
             told = (ran.stderr if ran is not None else response.message) or "it did not end well"
             raise RequestError(f"config.custom_extract_logic failed: {told.strip().splitlines()[-1]}")
-        return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
+        try:
+            return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
+        except ValueError as error:
+            raise RequestError(
+                "config.custom_extract_logic failed: blocks.json is no list of code blocks"
+            ) from error
 
     async def _auto_eval(self, request: SubmitRequest, row: Mapping[str, Any]) -> EvalResult:
         config, labels = request.config, labels_of(row)

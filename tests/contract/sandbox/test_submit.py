@@ -151,6 +151,14 @@ def test_a_caller_s_own_extraction_runs_in_a_box(house) -> None:
     assert house.submit(DOUBLE, CASES, custom_extract_logic="1/0").status_code == 400
 
 
+@pytest.mark.parametrize("rubbish", ["no json", "{}", "[[1, 2]]", '[["x", "a", "b"]]', "[1]"])
+def test_rubbish_where_extraction_leaves_its_blocks_is_a_400(house, rubbish: str) -> None:
+    logic = f"import os\nopen('blocks.json', 'w').write({rubbish!r})\nos._exit(0)"
+    reply = house.submit(DOUBLE, CASES, custom_extract_logic=logic)
+    assert reply.status_code == 400
+    assert "no list of code blocks" in reply.json()["detail"]
+
+
 def test_a_file_of_cases_is_read_once_for_a_group(house) -> None:
     path = house.tests / "cases.json"
     path.write_text(json.dumps([{"type": "StandardIO", "data": case(str(n), str(2 * n))} for n in range(5)]))
