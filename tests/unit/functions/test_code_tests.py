@@ -25,6 +25,7 @@ class Sandbox:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.status = 200
+        self.tokens: list[str | None] = []
         self.reply: Any = {}
         self.url = ""
 
@@ -38,6 +39,7 @@ def sandbox() -> Iterator[Sandbox]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             box.asked.append((self.path, body))
             reply = box.reply(body) if callable(box.reply) else box.reply
+            box.tokens.append(self.headers["authorization"])
             content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(box.status)
             self.send_header("content-length", str(len(content)))
@@ -121,6 +123,29 @@ def test_a_sandbox_that_is_away_or_broken_is_no_score(
 
 
 def test_nothing_is_asked_of_nobody(sandbox: Sandbox) -> None:
+def test_the_key_comes_from_the_environment_and_stands_in_no_error(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.reply = results(True, True)
+    monkeypatch.setenv("BOX_KEY", "sesame")
+    code_tests(ANSWER, CASES, url=sandbox.url, language="python", api_key_env="BOX_KEY")
+    code_tests(ANSWER, CASES, url=sandbox.url, language="python")
+    assert sandbox.tokens == ["Bearer sesame", None]
+    monkeypatch.delenv("BOX_KEY")
+    with pytest.raises(CannotScore, match="'BOX_KEY' holds no key"):
+        code_tests(ANSWER, CASES, url=sandbox.url, language="python", api_key_env="BOX_KEY")
+    sandbox.status = 401
+    host = sandbox.url.removeprefix("http://")
+    for secret in (f"http://me:sesame@{host}", f"http://{host}/sesame", f"http://{host}/key/sesame"):
+        with pytest.raises(CannotScore) as caught:
+            code_tests(ANSWER, CASES, url=secret, language="python")
+        assert "sesame" not in str(caught.value)
+        assert sandbox.url in str(caught.value)
+    with pytest.raises(CannotScore, match="api_key_env"):
+        code_tests(ANSWER, CASES, url=f"{sandbox.url}/key/sesame", language="python")
+    assert len(sandbox.asked) == 4
+
+
     assert code_tests(" ", CASES, url=sandbox.url, language="python") == 0.0
     assert sandbox.asked == []
     with pytest.raises(CannotScore, match="ConnectError"):
