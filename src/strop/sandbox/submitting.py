@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -34,6 +35,18 @@ _SLOW_START = ("cpp", "go", "java")
 _AUTO_COMPILE_S, _AUTO_RUN_S = 40.0, 20.0
 _INSERT = "#<INSERT>"
 _FLAG_BYTES = 10
+_JUDGED = "judged.py"
+_TO_THE_END = f"""
+import os, runpy
+
+def run(flag):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    runpy.run_path({_JUDGED!r}, run_name="__main__")
+    print("\\n" + flag)
+
+run(os.read(0, 100).decode())
+"""
+"""Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
 
 
 class Submissions:
@@ -130,16 +143,18 @@ class Submissions:
         code = without_entry(code, canonical(written_in))
         test_code: str = test["code"]
         full = test_code.replace(_INSERT, code) if _INSERT in test_code else f"{code}\n{test_code}"
-        flag = ""
+        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+        flag, program = "", full
         if config.extra.get("append_flag"):
             if canonical(language) != "python":
                 raise RequestError("extra.append_flag is for Python programs")
             flag = secrets.token_hex(_FLAG_BYTES)
-            full += f"\nprint({flag!r})"
-        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+            judged = base64.b64encode(full.encode("utf-8", "surrogatepass")).decode()
+            program, asset = _TO_THE_END, {**_files(asset), _JUDGED: judged}
         response = await self._sandbox.run_code(
             RunCodeRequest(
-                code=full,
+                code=program,
+                stdin=flag,
                 language=language,
                 compile_timeout=config.compile_timeout or _AUTO_COMPILE_S,
                 run_timeout=config.run_timeout or _AUTO_RUN_S,
@@ -158,6 +173,12 @@ class Submissions:
             tests=[TestResult(passed=passed, exec_info=response)],
             extracted_type=extracted,
         )
+
+
+def _files(asset: object) -> Mapping[str, Any]:
+    if not isinstance(asset, Mapping):
+        raise RequestError("test.asset is an object of files")
+    return asset  # pyright: ignore[reportUnknownVariableType]
 
 
 class _Held:

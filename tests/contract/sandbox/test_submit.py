@@ -323,4 +323,9 @@ def test_leaving_before_the_test_passes_only_without_the_flag(house) -> None:
     leave = "```python\nimport sys\nsys.exit(0)\ndef add(a, b): ...\n```"
     assert auto(house, leave)["accepted"] is True
     assert auto(house, leave, append_flag=True)["accepted"] is False
-    assert auto(house, ADD, append_flag=True)["accepted"] is True
+    told = auto(house, ADD, append_flag=True)
+    assert told["accepted"] is True
+    assert told["full_code"].endswith("assert add(2, 3) == 5")
+    show = "for name in glob.glob('*.py'): print(open(name).read())"
+    read = f"```python\nimport glob, os\n{show}\nos.lseek(0, 0, 0); print(os.read(0, 99), flush=True)\nos._exit(0)\n```"
+    assert auto(house, read, append_flag=True)["accepted"] is False

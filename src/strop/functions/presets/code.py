@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
-import re
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
@@ -15,7 +16,6 @@ from strop.functions.presets.answer import Answer, CannotScore, RowLacks, Scored
 
 _FENCE = re.compile(r"^```[ \t]*([\w+#-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MAX_CHARACTERS = 200_000
-
 _KEY_IN_URL = (
     "holds the sandbox's key, which errors and pages would show; end it before /key/, and name in api_key_env"
     " the variable of the environment that has the key"
@@ -32,6 +32,7 @@ def run(mark):
 run(os.read(0, 100).decode())
 """
 """Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
+
 
 def code_tests(
     answer: str | Answer,
@@ -50,11 +51,11 @@ def code_tests(
     run_timeout: Annotated[float, Field(gt=0, le=600, description="seconds a case may run")] = 10.0,
     compile_timeout: Annotated[float, Field(gt=0, le=600, description="seconds to compile")] = 10.0,
     limit_s: Annotated[float, Field(gt=0, le=3600, description="seconds to wait for the sandbox")] = 120.0,
-) -> float:
     api_key_env: Annotated[
         str | None,
         Field(min_length=1, description="variable of the environment (`runtime.env`) with the sandbox's key"),
     ] = None,
+) -> float:
     """1 for a program that passes its tests. A sandbox that is away or broken is no 0: the call has failed.
 
     A row without any case is refused: a sandbox accepts every program then.
@@ -71,9 +72,9 @@ def code_tests(
 
 def check_code_tests(params: dict[str, Any]) -> str | None:
     """What is wrong with the parameters beyond their types."""
-    if params["tests"] == "code" and params["language"] != "python":
     if "/key/" in params["url"]:
         return f"url: {_KEY_IN_URL}"
+    if params["tests"] == "code" and params["language"] != "python":
         return f"tests: code is for python only, not for {params['language']}"
     if params["tests"] == "code" and params["share"]:
         return "share: has no effect with tests: code, which pass or fail as one"
@@ -92,7 +93,6 @@ class _Sandbox:
         scheme, _, rest = url.partition("://")
         self.name = f"{scheme}://{re.split('[/?#]', rest)[0].rpartition('@')[2]}"
         self.url, self.limit_s, self.limits = url.rstrip("/"), limit_s, limits
-
         if "/key/" in url:
             raise CannotScore(f"sandbox {self.name}: url {_KEY_IN_URL}")
         self.headers: dict[str, bytes] = {}
@@ -101,6 +101,7 @@ class _Sandbox:
             if not key or not key.isprintable():
                 raise CannotScore(f"sandbox {self.name}: the variable {api_key_env!r} holds no key")
             self.headers = {"authorization": f"Bearer {key}".encode()}
+
     def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """
         Raises:
@@ -110,12 +111,12 @@ class _Sandbox:
 
         base = self.url.removesuffix("/submit").removesuffix("/run_code")  # as Ark's pages give it
         try:
-            reply = httpx.post(f"{base}{path}", json=body, timeout=self.limit_s)
+            reply = httpx.post(f"{base}{path}", json=body, timeout=self.limit_s, headers=self.headers)
             reply.raise_for_status()
             value: object = reply.json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         except httpx.HTTPStatusError as error:  # its own text has the whole address
             raise CannotScore(f"sandbox {self.name} answered {error.response.status_code}") from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise CannotScore(f"sandbox {self.name}: {type(error).__name__}: {error}") from error
         if not isinstance(value, dict):
             raise CannotScore(f"sandbox {self.name} answered {type(value).__name__}, expected an object")
@@ -155,10 +156,17 @@ def _by_cases(ask: _Sandbox, text: str, cases: object, language: str, share: boo
 def _by_code(ask: _Sandbox, text: str, reference: object, language: str) -> float:
     if not isinstance(reference, str) or not reference.strip():
         raise RowLacks("the row's reference holds no test code")
-    # An answer that ends the program early, as by exit(0), never comes to print this.
+    # An answer that ends the program early, as by exit(0), never comes to where this is printed.
     flag = secrets.token_hex(16)
-    program = f"{_program(text, language)}\n\n{reference}\nprint({flag!r})\n"
-    told = ask.post("/run_code", {"code": program, "language": language, **ask.limits})
+    judged = f"{_program(text, language)}\n\n{reference}\n".encode(errors="replace")
+    body = {
+        "code": _TO_THE_END,
+        "language": language,
+        "stdin": flag,
+        "files": {_JUDGED: base64.b64encode(judged).decode()},
+        **ask.limits,
+    }
+    told = ask.post("/run_code", body)
     if told.get("status") == "SandboxError":
         raise CannotScore(f"sandbox {ask.name}: SandboxError: {told.get('message') or ''}"[:500])
     ran = cast("Mapping[str, Any]", told.get("run_result") or {})
