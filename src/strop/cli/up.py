@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,13 +66,42 @@ def up(
 
 @contextlib.contextmanager
 def sandbox_beside(port: int | None) -> Iterator[None]:
-    """`strop sandbox` as a child, where a port is given; it ends with this process, however that ends."""
+    """`strop sandbox` as a child, where a port is given; it ends with this process, however that ends.
+
+    Raises:
+        StropError: it could not be started, or ended before it answered.
+    """
+    from strop.errors import StropError
+
     if port is None:
         yield
         return
-    told = ["setpriv", "--pdeathsig", "TERM", "--", sys.executable, "-m", "strop.cli", "sandbox"]
-    with subprocess.Popen([*told, "--port", str(port)]) as child:
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise StropError(
+            t("--sandbox-port needs setpriv, which is not here", "--sandbox-port 需要 setpriv，但未找到"),
+            fix=t(
+                "install util-linux, or run strop sandbox by itself",
+                "安装 util-linux，或单独运行 strop sandbox",
+            ),
+        )
+    told = [setpriv, "--pdeathsig", "TERM", "--", sys.executable, "-m", "strop.cli", "sandbox"]
+    with subprocess.Popen([*told, "--port", str(port)], stdout=subprocess.PIPE, text=True) as child:
         try:
+            assert child.stdout is not None
+            line = child.stdout.readline()  # it says where it answers, once it does; nothing where it ends
+            if not line:
+                raise StropError(
+                    t(
+                        f"the sandbox ended with {child.wait()} before it answered; its reason stands above",
+                        f"沙箱在就绪前以 {child.wait()} 退出；原因见上文",
+                    ),
+                    fix=t(
+                        "see strop sandbox check, choose another --sandbox-port, or leave it out",
+                        "运行 strop sandbox check 查看原因，换一个 --sandbox-port，或去掉该选项",
+                    ),
+                )
+            typer.echo(line, nl=False)
             yield
         finally:
             child.terminate()

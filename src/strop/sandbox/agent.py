@@ -53,6 +53,8 @@ def main() -> None:
             answer = _ORDERS[order["op"]](order)
         except OSError as error:
             answer = {"error": f"{error.strerror}: {error.filename}" if error.filename else str(error)}
+        except ValueError as error:  # as of a NUL in a name
+            answer = {"error": str(error)}
         _send(channel, answer)
 
 
@@ -342,8 +344,9 @@ def _become(order: dict, stdin: int, out: int, err: int) -> None:
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(order["argv"][0], order["argv"], {**os.environ, **order.get("env", {})})
-    except OSError as error:
-        os.write(2, f"cannot start {order['argv'][0]}: {error.strerror}\n".encode())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        os.write(2, f"cannot start {order['argv'][0]}: {reason}\n".encode())
         os._exit(127)
 
 

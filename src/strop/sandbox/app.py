@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strop.errors import StropError, ThrottledError
 from strop.sandbox.datasets import Datasets
@@ -186,13 +186,13 @@ def _retry_after(sandbox: Sandbox) -> int:
 
 
 class Door:
-    """Asks for the key, where there is one: as a bearer token, or as `/key/KEY` before the path.
+    """Bounds bodies and asks for the key, if there is one: a bearer token, or `/key/KEY` before the path.
 
     The second is for clients that send no header, as all of this protocol do.
     """
 
     def __init__(self, app: ASGIApp, api_key: str | None) -> None:
-        self._app, self._key = app, api_key
+        self._app, self._key = app, api_key.encode() if api_key is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -209,19 +209,51 @@ class Door:
                 {"detail": "a key is needed: Authorization: Bearer KEY, or /key/KEY before the path"}, 401
             )(scope, receive, send)
         elif too_long:
-            await JSONResponse({"detail": f"a body may have {_BODY_BYTES} bytes"}, 413)(scope, receive, send)
+            await _too_large()(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            bounded = _Bounded(scope, receive, send)
+            await self._app(scope, bounded.receive, bounded.send)
 
     @staticmethod
-    def _given(scope: Scope) -> str:
+    def _given(scope: Scope) -> bytes:
         parts = scope["path"].split("/", 3)
         if len(parts) == 4 and parts[1] == "key":
             scope["path"] = f"/{parts[3]}"
             scope["raw_path"] = scope["path"].encode()
-            return parts[2]
+            return parts[2].encode(errors="replace")
         kind, _, key = _header(scope, b"authorization").partition(" ")
-        return key.strip() if kind.lower() == "bearer" else ""
+        return key.strip().encode("latin-1") if kind.lower() == "bearer" else b""
+
+
+class _Bounded:
+    """A request that ends once its body is too long, whatever length it announced, if it announced one."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._num_bytes = 0
+        self._started = self._closed = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._num_bytes += len(message.get("body", b""))
+        if self._num_bytes <= _BODY_BYTES:
+            return message
+        if not self._started:
+            response = _too_large()
+            response.headers["connection"] = "close"
+            await response(self._scope, self._receive, self.send)
+        self._closed = True
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if self._closed:
+            return
+        self._started = self._started or message["type"] == "http.response.start"
+        await self._send(message)
+
+
+def _too_large() -> JSONResponse:
+    return JSONResponse({"detail": f"a body may have {_BODY_BYTES} bytes"}, 413)
 
 
 def _header(scope: Scope, name: bytes) -> str:
@@ -231,4 +263,4 @@ def _header(scope: Scope, name: bytes) -> str:
 
 def _announced(scope: Scope) -> int:
     text = _header(scope, b"content-length")
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() else 0

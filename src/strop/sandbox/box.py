@@ -212,7 +212,14 @@ class Box:
         return _ran(answer, group.peak_bytes() if group is not None else 0)
 
     async def fetch(self, paths: Sequence[str] | None) -> tuple[dict[str, bytes], list[str]]:
-        """Read plain files, all below the working directory if None; also the names that were too large."""
+        """Read plain files, all below the working directory if None; also the names that were too large.
+
+        Raises:
+            FileError: a name that no file can have.
+        """
+        for name in paths or ():
+            if "\0" in name:
+                raise FileError(f"fetch_files: {name!r} holds a NUL character")
         inside = self._work if self._isolation.kind is Kind.NONE else ""
         answer = await self._order(
             op="fetch",

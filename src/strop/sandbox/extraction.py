@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from strop.sandbox.languages import BY_NAME
 
@@ -117,8 +119,15 @@ with open("blocks.json", "w") as _file:
 """A caller's own logic runs in a box, never here: the completion and the logic on stdin, blocks in a file."""
 
 
-def blocks_of(rows: list[list[Any]]) -> list[CodeBlock]:
-    return [CodeBlock(priority=int(p), code=str(code), language=str(tag)) for p, code, tag in rows]
+_ROWS = TypeAdapter(list[tuple[int, str, str]])
+
+
+def blocks_of(rows: object) -> list[CodeBlock]:
+    """Raises:
+    ValueError: they are none: what runs in a box may write anything.
+    """
+    found = _ROWS.validate_python(rows)
+    return [CodeBlock(priority=priority, code=code, language=tag) for priority, code, tag in found]
 
 
 _ENTRY = {

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import orjson
+from pydantic import BaseModel
 
 from strop.sandbox.box import SandboxError
 from strop.sandbox.programs import Program, decoded_files, described, encoded_files, failure, pod_name
@@ -85,18 +85,32 @@ async def run_jupyter(sandbox: Sandbox, request: RunJupyterRequest) -> RunJupyte
         failed = failure(error)
         return RunJupyterResponse(status=failed.status, message=failed.message, executor_pod_name=pod_name())
     said = _said(told.get("cells.json"))
-    done = ran.ok and said is not None and not said.get("late")
+    done = ran.ok and said is not None and not said.late
     return RunJupyterResponse(
         status=RunStatus.SUCCESS if done else RunStatus.FAILED,
         driver=described(ran),
-        cells=[CellResult.model_validate(cell) for cell in said["cells"]] if said else [],
+        cells=said.cells if said else [],
         executor_pod_name=pod_name(),
         files=encoded_files(fetched),
     )
 
 
-def _said(content: bytes | None) -> dict[str, Any] | None:
-    return orjson.loads(content) if content else None
+class _Said(BaseModel):
+    """What the driver writes down. Cells can write there, too: it may be anything."""
+
+    cells: list[CellResult]
+    late: bool
+
+
+def _said(content: bytes | None) -> _Said | None:
+    if content is None:
+        return None
+    try:
+        said = _Said.model_validate(orjson.loads(content))
+        said.model_dump_json()  # what is nested too deeply can be read and not be sent
+    except ValueError:
+        return None
+    return said
 
 
 def _refuse_without_kernel(toolchains: Toolchains) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from strop.sandbox.extraction import (
 from strop.sandbox.judging import Judging
 from strop.sandbox.programs import Program, decoded_files
 from strop.sandbox.sandbox import Sandbox
-from strop.sandbox.test_files import TestFiles
+from strop.sandbox.test_files import Entry, TestFiles
 from strop.sandbox.wire import EvalResult, RunCodeRequest, RunStatus, SubmitRequest, TestConfig, TestResult
 
 _EXTRACTION_S = 10.0
@@ -34,6 +35,18 @@ _SLOW_START = ("cpp", "go", "java")
 _AUTO_COMPILE_S, _AUTO_RUN_S = 40.0, 20.0
 _INSERT = "#<INSERT>"
 _FLAG_BYTES = 10
+_JUDGED = "judged.py"
+_TO_THE_END = f"""
+import os, runpy
+
+def run(flag):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    runpy.run_path({_JUDGED!r}, run_name="__main__")
+    print("\\n" + flag)
+
+run(os.read(0, 100).decode())
+"""
+"""Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
 
 
 class Submissions:
@@ -109,7 +122,12 @@ class Submissions:
             ran = response.run_result
             told = (ran.stderr if ran is not None else response.message) or "it did not end well"
             raise RequestError(f"config.custom_extract_logic failed: {told.strip().splitlines()[-1]}")
-        return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
+        try:
+            return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
+        except ValueError as error:
+            raise RequestError(
+                "config.custom_extract_logic failed: blocks.json is no list of code blocks"
+            ) from error
 
     async def _auto_eval(self, request: SubmitRequest, row: Mapping[str, Any]) -> EvalResult:
         config, labels = request.config, labels_of(row)
@@ -125,16 +143,18 @@ class Submissions:
         code = without_entry(code, canonical(written_in))
         test_code: str = test["code"]
         full = test_code.replace(_INSERT, code) if _INSERT in test_code else f"{code}\n{test_code}"
-        flag = ""
+        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+        flag, program = "", full
         if config.extra.get("append_flag"):
             if canonical(language) != "python":
                 raise RequestError("extra.append_flag is for Python programs")
             flag = secrets.token_hex(_FLAG_BYTES)
-            full += f"\nprint({flag!r})"
-        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+            judged = base64.b64encode(full.encode("utf-8", "surrogatepass")).decode()
+            program, asset = _TO_THE_END, {**_files(asset), _JUDGED: judged}
         response = await self._sandbox.run_code(
             RunCodeRequest(
-                code=full,
+                code=program,
+                stdin=flag,
                 language=language,
                 compile_timeout=config.compile_timeout or _AUTO_COMPILE_S,
                 run_timeout=config.run_timeout or _AUTO_RUN_S,
@@ -155,23 +175,28 @@ class Submissions:
         )
 
 
+def _files(asset: object) -> Mapping[str, Any]:
+    if not isinstance(asset, Mapping):
+        raise RequestError("test.asset is an object of files")
+    return asset  # pyright: ignore[reportUnknownVariableType]
+
+
 class _Held:
     """Cases for as long as they are needed: those in the request, or a file that must not be cleared away."""
 
     def __init__(self, files: TestFiles, test: object) -> None:
         self._files, self._test = files, test
-        self._url: str | None = None
+        self._taken: Entry | None = None
 
     async def __aenter__(self) -> Cases:
         test = self._test
         if isinstance(test, Mapping) and test.get("location") == "URL":  # pyright: ignore[reportUnknownMemberType]
             if not isinstance(test.get("url"), str):  # pyright: ignore[reportUnknownMemberType]
                 raise RequestError("test.url is needed with location URL")
-            self._url = test["url"]
-            assert self._url is not None
-            return await self._files.take(self._url)
+            self._taken = await self._files.take(test["url"])
+            return self._taken.cases
         return parse_cases(test)
 
     async def __aexit__(self, *_: object) -> None:
-        if self._url is not None:
-            self._files.release(self._url)
+        if self._taken is not None:
+            self._files.release(self._taken)

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import ijson
 import orjson
@@ -48,8 +49,11 @@ class CaseFile:
         self._file.close()
 
 
-@dataclass(slots=True)
-class _Entry:
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One content of a URL. It outlives a newer one for as long as somebody reads it."""
+
+    url: str
     cases: CaseFile
     sha256: str
     etag: str | None
@@ -66,37 +70,44 @@ class TestFiles:
     def __init__(self, allowed: Allowed, *, max_bytes: int = 8 * 2**30, fresh_s: float = FRESH_S) -> None:
         self._allowed, self._max_bytes, self._fresh_s = allowed, max_bytes, fresh_s
         self._folder = Path(tempfile.mkdtemp(prefix="strop-tests-"))
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._locks: dict[str, asyncio.Lock] = {}
-        self._held: dict[str, list[_Entry]] = {}
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.num_fetched = 0
 
-    async def take(self, url: str) -> CaseFile:
-        """The cases of a URL, to be released by the same URL afterwards.
+    async def take(self, url: str) -> Entry:
+        """What holds the cases of a URL, to be released afterwards.
 
         Raises:
             RequestError: it is not allowed, or holds no list of cases; UnavailableError: it does not answer.
         """
         async with self._locks.setdefault(url, asyncio.Lock()):
             entry = self._entries.get(url)
-            if entry is None or time.monotonic() - entry.checked > self._fresh_s:
-                entry = await self._refreshed(url, entry)
-        self._entries.move_to_end(url)
-        entry.users += 1
-        self._held.setdefault(url, []).append(entry)
+            if entry is None:
+                entry = await self._refreshed(url, None)
+                entry.users += 1
+            else:
+                entry.users += 1  # what is asked for again must not be cleared away meanwhile
+                if time.monotonic() - entry.checked > self._fresh_s:
+                    entry = await self._instead_of(entry)
+        if self._entries.get(url) is entry:
+            self._entries.move_to_end(url)
         self._make_room()
-        return entry.cases
+        return entry
 
-    def release(self, url: str) -> None:
-        held = self._held[url]
-        entry = held.pop(0)
+    def release(self, entry: Entry) -> None:
         entry.users -= 1
-        if not held:
-            del self._held[url]
-        if not entry.users and self._entries.get(url) is not entry:
+        if not entry.users and self._entries.get(entry.url) is not entry:
             entry.cases.close()
 
-    async def _refreshed(self, url: str, known: _Entry | None) -> _Entry:
+    async def _instead_of(self, known: Entry) -> Entry:
+        try:
+            entry = await self._refreshed(known.url, known)
+            entry.users += 1
+            return entry
+        finally:
+            self.release(known)
+
+    async def _refreshed(self, url: str, known: Entry | None) -> Entry:
         descriptor, name = tempfile.mkstemp(dir=self._folder)
         os.close(descriptor)
         raw = Path(name)
@@ -107,16 +118,16 @@ class TestFiles:
                 known.checked = time.monotonic()
                 return known
             assert fetched.sha256 is not None
-            entry = await asyncio.to_thread(self._parsed, raw, fetched.sha256)
+            entry = await asyncio.to_thread(self._parsed, url, raw, fetched.sha256)
         finally:
             await asyncio.to_thread(raw.unlink, missing_ok=True)
         entry.etag = fetched.etag
         if known is not None:
-            self._forget(url, known)
+            self._forget(known)
         self._entries[url] = entry
         return entry
 
-    def _parsed(self, raw: Path, sha256: str) -> _Entry:
+    def _parsed(self, url: str, raw: Path, sha256: str) -> Entry:
         descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".cases")
         starts = array("q", [0])
         try:
@@ -125,19 +136,19 @@ class TestFiles:
                     case = parse_case(row, index)
                     starts.append(starts[-1] + target.write(orjson.dumps([case.stdin, case.stdout])))
             refuse_no_cases(len(starts) - 1)
-            return _Entry(CaseFile(Path(name), starts), sha256, None, starts[-1], time.monotonic())
+            return Entry(url, CaseFile(Path(name), starts), sha256, None, starts[-1], time.monotonic())
         finally:
             os.unlink(name)  # it lives on under its descriptor, and goes with it
 
     def _make_room(self) -> None:
-        for url, entry in list(self._entries.items()):
+        for entry in list(self._entries.values()):
             if sum(one.num_bytes for one in self._entries.values()) <= self._max_bytes:
                 return
             if not entry.users:
-                self._forget(url, entry)
+                self._forget(entry)
 
-    def _forget(self, url: str, entry: _Entry) -> None:
-        del self._entries[url]
+    def _forget(self, entry: Entry) -> None:
+        self._entries.pop(entry.url, None)
         if not entry.users:
             entry.cases.close()
 

@@ -7,7 +7,10 @@ broken wall costs a failed test and no machine.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import strop
 
 PRELUDE = """
 import ctypes, errno, os, resource, signal, socket, subprocess, sys, threading, time
@@ -54,6 +57,7 @@ def _attack(name: str, code: str, *expect: str, language: str = "python", **more
     return Attack(name=name, code=code, expect=expect, language=language, more=more)
 
 
+_OURS = str(Path(strop.__file__).parents[1])
 _SMALL = {"memory_limit_MB": 96}
 
 PROCESSES = (
@@ -122,7 +126,7 @@ LOOKING = (
     _attack("the mount table tells no secret place", "text = open('/proc/self/mounts').read()\nprint('ESCAPED' if '/strop.db' in text else 'contained')", CONTAINED),
     _attack("raw disks", "for name in ('/dev/vda', '/dev/sda', '/dev/mem', '/dev/kmsg', '/dev/kvm', '/dev/fuse'):\n    secret(name)", REFUSED),
     _attack("make a device", "import stat\nrefused(os.mknod, '/tmp/disk', stat.S_IFBLK | 0o600, os.makedev(254, 0))", REFUSED),
-    _attack("import the service", "sys.path += ['/work/main/src', '/tmp/w']\ntry:\n    import strop.server\n    print('ESCAPED')\nexcept ImportError:\n    print('contained')", CONTAINED),
+    _attack("import the service", f"sys.path.append({_OURS!r})\ntry:\n    import strop.server\n    print('ESCAPED')\nexcept ImportError:\n    print('contained')", CONTAINED),
 )  # fmt: skip
 
 KERNEL = (

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import strop
 from contract.sandbox.attacks import ATTACKS, CONTAINED, KILLED, REFUSED, TIME, Attack
 from strop.sandbox.measures import verdict
 from strop.sandbox.wire import RunCodeResponse
@@ -60,6 +61,11 @@ def replies(house) -> dict[str, dict[str, Any]]:
 
 def test_there_are_eighty_at_least_and_each_has_a_name_of_its_own() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 80
+
+
+def test_the_attack_on_the_service_looks_where_it_is() -> None:
+    attack = next(one for one in ATTACKS if one.name == "import the service")
+    assert repr(str(Path(strop.__file__).parents[1])) in attack.program
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)

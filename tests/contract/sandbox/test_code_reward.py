@@ -42,6 +42,27 @@ def test_test_code_counts_only_when_it_was_run_to_its_end(house, body, expected)
     assert code_tests(text, tests, url=house.url, language="python", tests="code") == expected
 
 
+PRINTS_ALL_IT_CAN_READ = """
+import glob, os, sys
+for name in {*glob.glob("*.py"), sys.argv[0], __file__}:
+    print(open(name).read())
+os.lseek(0, 0, os.SEEK_SET)
+print(sys.stdin.read(), os.read(0, 100), os.environ, open("/proc/self/cmdline").read(), flush=True)
+os._exit(0)
+"""
+
+
+def test_an_answer_that_prints_what_it_can_read_has_run_no_test(house):
+    text = f"```python\n{PRINTS_ALL_IT_CAN_READ}```"
+    assert code_tests(text, "assert 1", url=house.url, language="python", tests="code") == 0.0
+
+
+def test_test_code_runs_as_a_program_of_its_own_would(house):
+    text = "```python\nfrom __future__ import annotations\ndef f(x: Unknown): return 'é'\n```"
+    tests = "import inspect\nassert __name__ == '__main__' and 'Unknown' in inspect.getsource(f)\nassert f(1) == 'é'"
+    assert code_tests(text, tests, url=house.url, language="python", tests="code") == 1.0
+
+
 def test_as_a_reward_it_reads_the_rows_own_cases_and_fails_for_an_unknown_language(house):
     def output(language):
         message = {"role": "assistant", "content": RIGHT}

@@ -308,6 +308,13 @@ def test_a_client_that_leaves_ends_its_program(house) -> None:
     assert house.sandbox.slots.num_running == before
 
 
+def test_a_name_to_fetch_that_no_file_can_have_is_a_400(house) -> None:
+    body = {"code": "print(1)", "language": "python", "fetch_files": ["a\0b"]}
+    reply = house.client.post("/run_code", json=body)
+    assert reply.status_code == 400
+    assert "NUL" in reply.json()["detail"]
+
+
 def test_the_api_describes_itself(house) -> None:
     paths = json.loads(house.client.get("/openapi.json").text)["paths"]
     assert {"/run_code", "/submit", "/run_jupyter", "/get_prompts"} <= set(paths)

@@ -151,6 +151,14 @@ def test_a_caller_s_own_extraction_runs_in_a_box(house) -> None:
     assert house.submit(DOUBLE, CASES, custom_extract_logic="1/0").status_code == 400
 
 
+@pytest.mark.parametrize("rubbish", ["no json", "{}", "[[1, 2]]", '[["x", "a", "b"]]', "[1]"])
+def test_rubbish_where_extraction_leaves_its_blocks_is_a_400(house, rubbish: str) -> None:
+    logic = f"import os\nopen('blocks.json', 'w').write({rubbish!r})\nos._exit(0)"
+    reply = house.submit(DOUBLE, CASES, custom_extract_logic=logic)
+    assert reply.status_code == 400
+    assert "no list of code blocks" in reply.json()["detail"]
+
+
 def test_a_file_of_cases_is_read_once_for_a_group(house) -> None:
     path = house.tests / "cases.json"
     path.write_text(json.dumps([{"type": "StandardIO", "data": case(str(n), str(2 * n))} for n in range(5)]))
@@ -231,13 +239,15 @@ async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_host
     with _Web(tmp_path) as web:
         files = TestFiles(Allowed(hosts=(f"127.0.0.1:{web.port}",), max_bytes=10_000), fresh_s=0.0)
         url = f"http://127.0.0.1:{web.port}/cases.json"
-        first = await files.take(url)
+        taken = [await files.take(url)]
+        first = taken[0].cases
         assert (len(first), first[1].stdin, first[1].stdout) == (2, "21", "42")
-        again = await files.take(url)
-        assert again is first
+        taken.append(await files.take(url))
+        assert taken[1].cases is first
         assert [etag is None for _, etag in web.asked] == [True, False]
         (tmp_path / "cases.json").write_text(json.dumps([*CASES, case("1", "2")]))
-        assert len(await files.take(url)) == 3
+        taken.append(await files.take(url))
+        assert len(taken[2].cases) == 3
         assert len(first) == 2
         assert first[0].stdin == "1\n"  # a file in use outlives its successor's coming
         with pytest.raises(RequestError, match="localhost"):
@@ -248,8 +258,8 @@ async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_host
         (tmp_path / "broken.json").write_text('[{"input": ')
         with pytest.raises(RequestError, match="JSON"):
             await files.take(f"http://127.0.0.1:{web.port}/broken.json")
-        for _ in range(3):
-            files.release(url)
+        for entry in taken:
+            files.release(entry)
         files.close()
 
 
@@ -313,4 +323,9 @@ def test_leaving_before_the_test_passes_only_without_the_flag(house) -> None:
     leave = "```python\nimport sys\nsys.exit(0)\ndef add(a, b): ...\n```"
     assert auto(house, leave)["accepted"] is True
     assert auto(house, leave, append_flag=True)["accepted"] is False
-    assert auto(house, ADD, append_flag=True)["accepted"] is True
+    told = auto(house, ADD, append_flag=True)
+    assert told["accepted"] is True
+    assert told["full_code"].endswith("assert add(2, 3) == 5")
+    show = "for name in glob.glob('*.py'): print(open(name).read())"
+    read = f"```python\nimport glob, os\n{show}\nos.lseek(0, 0, 0); print(os.read(0, 99), flush=True)\nos._exit(0)\n```"
+    assert auto(house, read, append_flag=True)["accepted"] is False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ class Sandbox:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any]] = []
+        self.tokens: list[str | None] = []
         self.status = 200
         self.reply: Any = {}
         self.url = ""
@@ -37,6 +39,7 @@ def sandbox() -> Iterator[Sandbox]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             box.asked.append((self.path, body))
+            box.tokens.append(self.headers["authorization"])
             reply = box.reply(body) if callable(box.reply) else box.reply
             content = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(box.status)
@@ -120,6 +123,29 @@ def test_a_sandbox_that_is_away_or_broken_is_no_score(
     assert caught.value.error_code == "cannot_score"
 
 
+def test_the_key_comes_from_the_environment_and_stands_in_no_error(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.reply = results(True, True)
+    monkeypatch.setenv("BOX_KEY", "sesame")
+    code_tests(ANSWER, CASES, url=sandbox.url, language="python", api_key_env="BOX_KEY")
+    code_tests(ANSWER, CASES, url=sandbox.url, language="python")
+    assert sandbox.tokens == ["Bearer sesame", None]
+    monkeypatch.delenv("BOX_KEY")
+    with pytest.raises(CannotScore, match="'BOX_KEY' holds no key"):
+        code_tests(ANSWER, CASES, url=sandbox.url, language="python", api_key_env="BOX_KEY")
+    sandbox.status = 401
+    host = sandbox.url.removeprefix("http://")
+    for secret in (f"http://me:sesame@{host}", f"http://{host}/sesame", f"http://{host}/key/sesame"):
+        with pytest.raises(CannotScore) as caught:
+            code_tests(ANSWER, CASES, url=secret, language="python")
+        assert "sesame" not in str(caught.value)
+        assert sandbox.url in str(caught.value)
+    with pytest.raises(CannotScore, match="api_key_env"):
+        code_tests(ANSWER, CASES, url=f"{sandbox.url}/key/sesame", language="python")
+    assert len(sandbox.asked) == 4
+
+
 def test_nothing_is_asked_of_nobody(sandbox: Sandbox) -> None:
     assert code_tests(" ", CASES, url=sandbox.url, language="python") == 0.0
     assert sandbox.asked == []
@@ -129,8 +155,7 @@ def test_nothing_is_asked_of_nobody(sandbox: Sandbox) -> None:
 
 def test_code_against_code_passes_only_if_it_comes_to_its_end(sandbox: Sandbox) -> None:
     def run(body: Any) -> Any:
-        flag = body["code"].rsplit("print('", 1)[1].split("'", 1)[0]
-        return {"status": "Success", "run_result": {"stdout": f"noise\n{flag}\n"}}
+        return {"status": "Success", "run_result": {"stdout": f"noise\n{body['stdin']}\n"}}
 
     text = "First:\n```python\nraise SystemExit\n```\nBetter:\n```python\ndef f():\n    return 1\n```"
     tests = "assert f() == 1"
@@ -138,7 +163,9 @@ def test_code_against_code_passes_only_if_it_comes_to_its_end(sandbox: Sandbox) 
     assert code_tests(text, tests, url=sandbox.url, language="python", tests="code") == 1.0
     path, body = sandbox.asked[-1]
     assert path == "/run_code"
-    assert body["code"].startswith("def f():\n    return 1\n\n\nassert f() == 1\nprint('")
+    (judged,) = body["files"].values()
+    assert base64.b64decode(judged).decode() == "def f():\n    return 1\n\n\nassert f() == 1\n"
+    assert body["stdin"] not in body["code"]
     sandbox.reply = {"status": "Success", "run_result": {"stdout": ""}}  # exit(0) before the tests
     assert code_tests(text, tests, url=sandbox.url, language="python", tests="code") == 0.0
     sandbox.reply = {"status": "Failed", "run_result": {"stdout": "x"}}

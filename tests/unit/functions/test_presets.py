@@ -328,6 +328,7 @@ def test_every_preset_is_a_callable_of_its_name_with_described_parameters():
         ("format_match", {"tags": ["<a>"]}, ("params", "tags"), "'<a>' is no name", ""),
         ("numeric_close", {"absolute": float("nan")}, ("params", "absolute"), "finite", ""),
         ("code_tests", {"url": "x", "language": "python"}, ("params", "url"), "pattern", ""),
+        ("code_tests", {"url": "http://x/key/y", "language": "c"}, ("params", "url"), "api_key_env", ""),
         (
             "code_tests",
             {"url": "http://x", "language": "cpp", "tests": "code"},

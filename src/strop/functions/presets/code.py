@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 import secrets
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,22 @@ from strop.functions.presets.answer import Answer, CannotScore, RowLacks, Scored
 
 _FENCE = re.compile(r"^```[ \t]*([\w+#-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MAX_CHARACTERS = 200_000
+_KEY_IN_URL = (
+    "holds the sandbox's key, which errors and pages would show; end it before /key/, and name in api_key_env"
+    " the variable of the environment that has the key"
+)
+_JUDGED = "judged.py"
+_TO_THE_END = f"""
+import os, runpy
+
+def run(mark):
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    runpy.run_path({_JUDGED!r}, run_name="__main__")
+    print("\\n" + mark)
+
+run(os.read(0, 100).decode())
+"""
+"""Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
 
 
 def code_tests(
@@ -33,6 +51,10 @@ def code_tests(
     run_timeout: Annotated[float, Field(gt=0, le=600, description="seconds a case may run")] = 10.0,
     compile_timeout: Annotated[float, Field(gt=0, le=600, description="seconds to compile")] = 10.0,
     limit_s: Annotated[float, Field(gt=0, le=3600, description="seconds to wait for the sandbox")] = 120.0,
+    api_key_env: Annotated[
+        str | None,
+        Field(min_length=1, description="variable of the environment (`runtime.env`) with the sandbox's key"),
+    ] = None,
 ) -> float:
     """1 for a program that passes its tests. A sandbox that is away or broken is no 0: the call has failed.
 
@@ -41,7 +63,8 @@ def code_tests(
     text = text_of(answer)
     if not text.strip() or len(text) > _MAX_CHARACTERS:
         return 0.0
-    ask = _Sandbox(url, limit_s, {"run_timeout": run_timeout, "compile_timeout": compile_timeout})
+    limits = {"run_timeout": run_timeout, "compile_timeout": compile_timeout}
+    ask = _Sandbox(url, limit_s, limits, api_key_env)
     if tests == "code":
         return _by_code(ask, text, reference, language)
     return _by_cases(ask, text, _cases(reference), language, share)
@@ -49,6 +72,8 @@ def code_tests(
 
 def check_code_tests(params: dict[str, Any]) -> str | None:
     """What is wrong with the parameters beyond their types."""
+    if "/key/" in params["url"]:
+        return f"url: {_KEY_IN_URL}"
     if params["tests"] == "code" and params["language"] != "python":
         return f"tests: code is for python only, not for {params['language']}"
     if params["tests"] == "code" and params["share"]:
@@ -57,8 +82,25 @@ def check_code_tests(params: dict[str, Any]) -> str | None:
 
 
 class _Sandbox:
-    def __init__(self, url: str, limit_s: float, limits: Mapping[str, float]) -> None:
+    """`name` is what errors show of its address: neither a user's name nor a path, which may be secret."""
+
+    def __init__(
+        self, url: str, limit_s: float, limits: Mapping[str, float], api_key_env: str | None
+    ) -> None:
+        """Raises:
+        CannotScore: there is no key where one should be, or one where none should be.
+        """
+        scheme, _, rest = url.partition("://")
+        self.name = f"{scheme}://{re.split('[/?#]', rest)[0].rpartition('@')[2]}"
         self.url, self.limit_s, self.limits = url.rstrip("/"), limit_s, limits
+        if "/key/" in url:
+            raise CannotScore(f"sandbox {self.name}: url {_KEY_IN_URL}")
+        self.headers: dict[str, bytes] = {}
+        if api_key_env is not None:
+            key = os.environ.get(api_key_env, "").strip()
+            if not key or not key.isprintable():
+                raise CannotScore(f"sandbox {self.name}: the variable {api_key_env!r} holds no key")
+            self.headers = {"authorization": f"Bearer {key}".encode()}
 
     def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """
@@ -69,13 +111,15 @@ class _Sandbox:
 
         base = self.url.removesuffix("/submit").removesuffix("/run_code")  # as Ark's pages give it
         try:
-            reply = httpx.post(f"{base}{path}", json=body, timeout=self.limit_s)
+            reply = httpx.post(f"{base}{path}", json=body, timeout=self.limit_s, headers=self.headers)
             reply.raise_for_status()
             value: object = reply.json()
+        except httpx.HTTPStatusError as error:  # its own text has the whole address
+            raise CannotScore(f"sandbox {self.name} answered {error.response.status_code}") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise CannotScore(f"sandbox {self.url}{path}: {type(error).__name__}: {error}") from error
+            raise CannotScore(f"sandbox {self.name}: {type(error).__name__}: {error}") from error
         if not isinstance(value, dict):
-            raise CannotScore(f"sandbox {self.url}{path} answered {type(value).__name__}, expected an object")
+            raise CannotScore(f"sandbox {self.name} answered {type(value).__name__}, expected an object")
         return cast("Mapping[str, Any]", value)
 
 
@@ -98,11 +142,11 @@ def _by_cases(ask: _Sandbox, text: str, cases: object, language: str, share: boo
     for one in results:
         about = cast("Mapping[str, Any]", one.get("exec_info") or {})
         if about.get("status") == "SandboxError":
-            raise CannotScore(f"sandbox {ask.url}: SandboxError: {about.get('message') or ''}"[:500])
+            raise CannotScore(f"sandbox {ask.name}: SandboxError: {about.get('message') or ''}"[:500])
     if not isinstance(told.get("accepted"), bool):
-        raise CannotScore(f"sandbox {ask.url} did not say whether it accepts")
+        raise CannotScore(f"sandbox {ask.name} did not say whether it accepts")
     if not results:
-        raise CannotScore(f"sandbox {ask.url} ran no case")
+        raise CannotScore(f"sandbox {ask.name} ran no case")
     passed = sum(one.get("passed") is True for one in results)
     num_cases = max(len(results), len(cast("list[object]", cases)) if isinstance(cases, list) else 0)
     score = passed / num_cases if share else float(told["accepted"])
@@ -112,12 +156,19 @@ def _by_cases(ask: _Sandbox, text: str, cases: object, language: str, share: boo
 def _by_code(ask: _Sandbox, text: str, reference: object, language: str) -> float:
     if not isinstance(reference, str) or not reference.strip():
         raise RowLacks("the row's reference holds no test code")
-    # An answer that ends the program early, as by exit(0), never comes to print this.
+    # An answer that ends the program early, as by exit(0), never comes to where this is printed.
     flag = secrets.token_hex(16)
-    program = f"{_program(text, language)}\n\n{reference}\nprint({flag!r})\n"
-    told = ask.post("/run_code", {"code": program, "language": language, **ask.limits})
+    judged = f"{_program(text, language)}\n\n{reference}\n".encode(errors="replace")
+    body = {
+        "code": _TO_THE_END,
+        "language": language,
+        "stdin": flag,
+        "files": {_JUDGED: base64.b64encode(judged).decode()},
+        **ask.limits,
+    }
+    told = ask.post("/run_code", body)
     if told.get("status") == "SandboxError":
-        raise CannotScore(f"sandbox {ask.url}: SandboxError: {told.get('message') or ''}"[:500])
+        raise CannotScore(f"sandbox {ask.name}: SandboxError: {told.get('message') or ''}"[:500])
     ran = cast("Mapping[str, Any]", told.get("run_result") or {})
     stdout = str(ran.get("stdout") or "")
     return float(told.get("status") == "Success" and flag in stdout.split())
