@@ -62,7 +62,7 @@ _SMALL = {"memory_limit_MB": 96}
 
 PROCESSES = (
     _attack("fork bomb", "n = 0\nfor _ in range(400):\n    try:\n        if os.fork() == 0: time.sleep(3); os._exit(0)\n        n += 1\n    except OSError:\n        break\nprint('ESCAPED' if n >= 300 else 'refused')", REFUSED),
-    _attack("fork bomb in bash", "for i in $(seq 400); do sleep 3 & done 2>/dev/null; echo refused", REFUSED, TIME, KILLED, language="bash", run_timeout=2),
+    _attack("fork bomb in bash", "for i in $(seq 400); do sleep 3 & done 2>/dev/null; echo refused", REFUSED, "error", TIME, KILLED, language="bash", run_timeout=2),
     _attack("thread bomb", "n = 0\ntry:\n    for _ in range(400):\n        threading.Thread(target=time.sleep, args=(2,), daemon=True).start(); n += 1\nexcept RuntimeError:\n    pass\nprint('ESCAPED' if n >= 300 else 'refused', flush=True)\nos._exit(0)", REFUSED),
     _attack("daemon that outlives its program", "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)\n    os._exit(0)\nprint('contained')", CONTAINED),
     _attack("zombies left behind", "for _ in range(50):\n    if os.fork() == 0: os._exit(0)\nprint('contained')", CONTAINED),

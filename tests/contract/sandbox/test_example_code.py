@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,8 @@ ROWS = [json.loads(line) for line in (EXAMPLE / "data" / "train.jsonl").read_tex
 
 
 def test_the_rows_are_those_that_their_program_makes() -> None:
-    sys.path.insert(0, str(EXAMPLE))
-    try:
-        import make_data
-    finally:
-        sys.path.remove(str(EXAMPLE))
-    assert [make_data.row(n, *task) for n, task in enumerate(make_data.TASKS, 1)] == ROWS
+    made = runpy.run_path(str(EXAMPLE / "make_data.py"))
+    assert [made["row"](n, *task) for n, task in enumerate(made["TASKS"], 1)] == ROWS
 
 
 def test_right_programs_are_rewarded_and_others_not(house, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,8 @@ def test_run_registers_uploads_and_submits_all_that_the_file_says(project, job):
     assert (rollout["type"], rollout["name"], rollout["timeout"]) == ("rollout", "my-rollout", 60.0)
     assert rollout["fcmodel"]["classpath"] == "functions/rollout/rollout.py:RolloutProcessor"
     assert rollout["runtime"] == {
-        "concurrency": 10, "env": {"ENABLE_TRAJECTORY": "true", "MY_SECRET": "value-to-hide"},
+        "concurrency": 10, "cpu": 2.0, "memory_size": 4096,
+        "env": {"ENABLE_TRAJECTORY": "true", "MY_SECRET": "value-to-hide"},
     }  # fmt: skip
     assert (reward["type"], reward["weight"]) == ("reward", 1.0)
     assert kept.config["training"]["hyper_parameters"] == {

@@ -226,17 +226,21 @@ def test_sequences_wait_in_order_for_bounded_memory():
     steps = Steps.of(engine)
     prompts = random_prompts([8, 9, 7, 6, 5], seed=4)
     with engine:
+        # While this one's only pass waits, all the others arrive.
+        first = engine.submit([5, 6, 7], SamplingParams(max_tokens=1, temperature=0))
+        steps.entered(1)
         generations = [
             engine.submit(prompt, SamplingParams(max_tokens=4, temperature=0)) for prompt in prompts
         ]
         steps.allow()
+        first.wait(20)
         found = [generation.wait(20) for generation in generations]
         stats = engine.stats()
     assert [list(one.token_ids) for one in found] == [greedy(MODEL, prompt, 4) for prompt in prompts]
     assert stats.peak_sequences == 2
     assert stats.peak_kv_bytes <= stats.kv_bytes == 2 * slot_bytes
     # First come, first served: pairs in order of arrival.
-    assert [batch.num_slots for batch in steps.batches] == [2] * 8 + [1] * 4
+    assert [batch.num_slots for batch in steps.batches] == [1] + [2] * 8 + [1] * 4
 
 
 def test_a_sequence_joins_and_another_leaves_without_disturbing_the_rest():

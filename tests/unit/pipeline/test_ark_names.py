@@ -13,7 +13,7 @@ HEAD = """\
 model: smollm2-135m
 datasets:
   - {file_name: train.jsonl}
-  - {type: validation, file_name: train.jsonl}
+  - {type: validation, file_name: held_out.jsonl}
 functions: [{type: reward, name: r, fcmodel: {classpath: reward.py:R}}]
 training:
   hyper_parameters:
@@ -22,7 +22,8 @@ training:
 
 @pytest.fixture
 def load(tmp_path: Path):
-    (tmp_path / "train.jsonl").write_text("{}\n" * 200)
+    for name in ("train", "held_out"):
+        (tmp_path / f"{name}.jsonl").write_text("{}\n" * 200)
     (tmp_path / "reward.py").write_text("class R: ...\n")
 
     def load(*lines: str, **overrides):

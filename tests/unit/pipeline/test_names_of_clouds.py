@@ -51,14 +51,6 @@ TEACHER = (
     "num_replicas",
 )
 CONTAINER = (
-    "cpu",
-    "memory_size",
-    "disk_size",
-    "capacity",
-    "min_capacity",
-    "max_capacity",
-    "memory_scale_threshold",
-    "concurrency_scale_threshold",
     "enable_vpc_config",
     "layer_code",
     "vpc_id",
@@ -111,7 +103,7 @@ def test_what_sizes_the_servers_of_a_teacher_is_refused_with_the_reason(load, na
 
 
 @pytest.mark.parametrize("name", CONTAINER)
-def test_what_sizes_a_cloud_container_is_refused_with_the_reason(load, name: str) -> None:
+def test_what_sets_up_a_cloud_container_is_refused_with_the_reason(load, name: str) -> None:
     fix = fix_of(load, "  hyper_parameters: {}\n", f", runtime: {{{name}: 2}}")
     assert fix.endswith("remove it")
     assert "known here" not in fix
