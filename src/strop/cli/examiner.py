@@ -48,8 +48,12 @@ class Examiner:
             self._tell(finding, step)
 
     def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        if split == "train":
+        if split != "train":
+            return
+        try:
             self._doctor.trajectories(step, groups)
+        except Exception:  # noqa: BLE001  the edge of the diagnosis: training goes on without it
+            _log.exception("the diagnosis could not read the rollouts of step %d", step)
 
     def _tell(self, finding: Finding, step: int) -> None:
         """An event where it begins and where it ends; in between it is in the store alone."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from strop.errors import CheckpointError, StropError
+from strop.errors import CheckpointError
 from strop.observability.metrics import NameGate
 from strop.pipeline.dataset import Dataset, Item
 from strop.pipeline.failures import MAX_ROLLBACKS, NothingFinite
@@ -180,7 +180,7 @@ class Course(ABC, Generic[Item]):
                 await self.roll_back(reason)
             except CheckpointError:
                 raise
-            except StropError:
+            except Exception:  # whatever it was, no finished step is lost with it
                 if self.between_steps:
                     await self.save(published=False)
                 raise

@@ -55,3 +55,12 @@ def test_a_rule_that_fails_costs_a_diagnosis_and_not_the_run(monkeypatch, caplog
     monkeypatch.setattr(module.Doctor, "look", broken)
     assert told([0.5, 0.5]).findings == []
     assert "the diagnosis of step 1 failed" in caplog.text
+
+
+def test_rollouts_that_cannot_be_read_cost_a_diagnosis_and_not_the_run(monkeypatch, caplog):
+    def broken(self, step, groups):
+        raise OverflowError("a reward beyond a square")
+
+    monkeypatch.setattr(module.Doctor, "trajectories", broken)
+    Examiner(FakeStore(), "ft-1", "grpo").trajectories(4, (), split="train")
+    assert "the diagnosis could not read the rollouts of step 4" in caplog.text

@@ -116,7 +116,8 @@ def test_what_works_on_rewards_is_refused(folder, line: str, key: str, message: 
 def test_validation_without_a_function_is_refused(folder):
     (folder / "held_out.jsonl").write_text('{"messages": []}\n' * 8)
     text = edited(
-        "[{file_name: train.jsonl}]", "[{file_name: train.jsonl}, {type: validation, file_name: held_out.jsonl}]"
+        "[{file_name: train.jsonl}]",
+        "[{file_name: train.jsonl}, {type: validation, file_name: held_out.jsonl}]",
     )
     [line] = complaints(folder, text)
     assert "without a function there is nothing to validate by" in line

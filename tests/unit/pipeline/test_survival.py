@@ -215,17 +215,18 @@ async def test_the_newest_checkpoint_is_never_given_up_for_room(tmp_path):
     assert [folder.name for folder in (tmp_path / "checkpoints").iterdir()] == ["step-000001"]
 
 
-async def test_a_store_that_refuses_ends_the_run_with_its_steps_saved(tmp_path):
+@pytest.mark.parametrize("failure", [StoreError("4096 records"), OverflowError("4096 records")])
+async def test_a_recorder_that_fails_ends_the_run_with_its_steps_saved(tmp_path, failure):
     bench = Bench(tmp_path)
     inner = bench.recorder.trajectories
 
     def refusing(step, groups, *, split):
         if step == 3:
-            raise StoreError("4096 records are not written")
+            raise failure
         inner(step, groups, split=split)
 
     bench.recorder.trajectories = refusing
-    with pytest.raises(StoreError, match="4096 records"):
+    with pytest.raises(type(failure), match="4096 records"):
         await bench.train(job(validation=False))
     assert [(one["step"], one["published"]) for one in bench.recorder.checkpoints] == [(2, False)]
 
