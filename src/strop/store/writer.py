@@ -24,7 +24,7 @@ BATCH_LIMIT = 256
 RETRY_S = 1.0
 """Between two tries while the database refuses."""
 
-Write = Callable[[Session], None]
+Write = Callable[[Session], object]
 
 _log = logging.getLogger(__name__)
 

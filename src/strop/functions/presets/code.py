@@ -95,12 +95,12 @@ class _Sandbox:
         self.url, self.limit_s, self.limits = url.rstrip("/"), limit_s, limits
         if "/key/" in url:
             raise CannotScore(f"sandbox {self.name}: url {_KEY_IN_URL}")
-        self.headers: dict[str, bytes] = {}
+        self.headers: dict[bytes, bytes] = {}
         if api_key_env is not None:
             key = os.environ.get(api_key_env, "").strip()
             if not key or not key.isprintable():
                 raise CannotScore(f"sandbox {self.name}: the variable {api_key_env!r} holds no key")
-            self.headers = {"authorization": f"Bearer {key}".encode()}
+            self.headers = {b"authorization": f"Bearer {key}".encode()}
 
     def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """
