@@ -27,6 +27,7 @@ from strop.sandbox.programs import Program, decoded_files
 from strop.sandbox.sandbox import Sandbox
 from strop.sandbox.test_files import Entry, TestFiles
 from strop.sandbox.wire import EvalResult, RunCodeRequest, RunStatus, SubmitRequest, TestConfig, TestResult
+from strop.schema.judged import JUDGED, TO_THE_END
 
 _EXTRACTION_S = 10.0
 _SLOW_START = ("cpp", "go", "java")
@@ -35,18 +36,6 @@ _SLOW_START = ("cpp", "go", "java")
 _AUTO_COMPILE_S, _AUTO_RUN_S = 40.0, 20.0
 _INSERT = "#<INSERT>"
 _FLAG_BYTES = 10
-_JUDGED = "judged.py"
-_TO_THE_END = f"""
-import os, runpy
-
-def run(flag):
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    runpy.run_path({_JUDGED!r}, run_name="__main__")
-    print("\\n" + flag)
-
-run(os.read(0, 100).decode())
-"""
-"""Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
 
 
 class Submissions:
@@ -150,7 +139,7 @@ class Submissions:
                 raise RequestError("extra.append_flag is for Python programs")
             flag = secrets.token_hex(_FLAG_BYTES)
             judged = base64.b64encode(full.encode("utf-8", "surrogatepass")).decode()
-            program, asset = _TO_THE_END, {**_files(asset), _JUDGED: judged}
+            program, asset = TO_THE_END, {**_files(asset), JUDGED: judged}
         response = await self._sandbox.run_code(
             RunCodeRequest(
                 code=program,

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from strop.functions.presets.answer import Answer, CannotScore, RowLacks, Scored, text_of
+from strop.schema.judged import JUDGED, TO_THE_END
 
 _FENCE = re.compile(r"^```[ \t]*([\w+#-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MAX_CHARACTERS = 200_000
@@ -20,18 +21,6 @@ _KEY_IN_URL = (
     "holds the sandbox's key, which errors and pages would show; end it before /key/, and name in api_key_env"
     " the variable of the environment that has the key"
 )
-_JUDGED = "judged.py"
-_TO_THE_END = f"""
-import os, runpy
-
-def run(mark):
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    runpy.run_path({_JUDGED!r}, run_name="__main__")
-    print("\\n" + mark)
-
-run(os.read(0, 100).decode())
-"""
-"""Says the word that stood on stdin when another file has run to its end; that word stands in no file."""
 
 
 def code_tests(
@@ -160,10 +149,10 @@ def _by_code(ask: _Sandbox, text: str, reference: object, language: str) -> floa
     flag = secrets.token_hex(16)
     judged = f"{_program(text, language)}\n\n{reference}\n".encode(errors="replace")
     body = {
-        "code": _TO_THE_END,
+        "code": TO_THE_END,
         "language": language,
         "stdin": flag,
-        "files": {_JUDGED: base64.b64encode(judged).decode()},
+        "files": {JUDGED: base64.b64encode(judged).decode()},
         **ask.limits,
     }
     told = ask.post("/run_code", body)
