@@ -15,14 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from strop.cli.function_options import (
-    GRACE_S,
-    START_LIMIT_S,
     ClassPath,
     RootOption,
     TimeoutOption,
     decoded,
+    local_instance,
     parsed_object,
-    print_line,
     spec_of,
     typed_input,
 )
@@ -93,37 +91,25 @@ def bench(
 async def _measure(
     spec: WorkerSpec, rows: list[dict[str, object]], concurrency: int, seconds: float, workers: int
 ) -> Measured:
-    from strop.runtime.instance import Instance, new_client
     from strop.runtime.size import PoolSize
 
-    async with new_client() as client:
-        instance = Instance(
-            spec,
-            job_id="local-bench",
-            client=client,
-            on_line=print_line,
-            grace_s=GRACE_S,
-            start_limit_s=START_LIMIT_S,
-            size=PoolSize(initial=workers, smallest=workers, largest=workers, queue=2 * concurrency),
-        )
-        try:
-            kind = await instance.start()
-            while instance.reading().workers < workers:  # noqa: ASYNC110 - other processes' doing
-                await asyncio.sleep(0.05)
-            payloads = [typed_input(kind, row) for row in rows]
-            await asyncio.gather(*(instance.call(payloads[0]) for _ in range(concurrency)))  # connections
-            replies: list[FunctionReply] = []
-            began = time.monotonic()
+    size = PoolSize(initial=workers, smallest=workers, largest=workers, queue=2 * concurrency)
+    async with local_instance(spec, job_id="local-bench", size=size) as instance:
+        kind = await instance.start()
+        while instance.reading().workers < workers:  # noqa: ASYNC110 - other processes' doing
+            await asyncio.sleep(0.05)
+        payloads = [typed_input(kind, row) for row in rows]
+        await asyncio.gather(*(instance.call(payloads[0]) for _ in range(concurrency)))  # connections
+        replies: list[FunctionReply] = []
+        began = time.monotonic()
 
-            async def caller(number: int) -> None:
-                while time.monotonic() - began < seconds:
-                    replies.append(await instance.call(payloads[number % len(payloads)]))
-                    number += concurrency
+        async def caller(number: int) -> None:
+            while time.monotonic() - began < seconds:
+                replies.append(await instance.call(payloads[number % len(payloads)]))
+                number += concurrency
 
-            await asyncio.gather(*(caller(number) for number in range(concurrency)))
-            took = time.monotonic() - began
-        finally:
-            await instance.close()
+        await asyncio.gather(*(caller(number) for number in range(concurrency)))
+        took = time.monotonic() - began
     return Measured(
         seconds=took,
         latencies_s=tuple(reply.latency_s for reply in replies),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
@@ -16,6 +18,10 @@ from strop.functions.ark import input_of_body, is_ark_body
 from strop.functions.hints import input_hints
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
+
+if TYPE_CHECKING:
+    from strop.runtime.instance import Instance
+    from strop.runtime.size import PoolSize
 
 ClassPath = Annotated[
     str,
@@ -51,6 +57,29 @@ GRACE_S = 2.0
 def spec_of(classpath: str, root: Path, timeout: float) -> WorkerSpec:
     name = classpath.replace(":", ".").rpartition(".")[2] or classpath
     return WorkerSpec(name=name, classpath=classpath, root=root.resolve(), timeout_s=timeout)
+
+
+@asynccontextmanager
+async def local_instance(
+    spec: WorkerSpec, *, job_id: str = "local-test", size: PoolSize | None = None
+) -> AsyncGenerator[Instance]:
+    """An instance that is not started yet; what runs of it is gone at the end."""
+    from strop.runtime.instance import Instance, new_client
+
+    async with new_client() as client:
+        instance = Instance(
+            spec,
+            job_id=job_id,
+            client=client,
+            on_line=print_line,
+            grace_s=GRACE_S,
+            start_limit_s=START_LIMIT_S,
+            size=size,
+        )
+        try:
+            yield instance
+        finally:
+            await instance.close()
 
 
 def print_line(_component: str, stream: str, text: str) -> None:

@@ -17,10 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from strop.cli.function_options import (
-    GRACE_S,
-    START_LIMIT_S,
+    local_instance,
     parsed_object,
-    print_line,
     refuse_contradiction,
     typed_input,
 )
@@ -117,17 +115,7 @@ async def try_rows(
     Raises:
         typer.Exit: the function does not start; it was told why. typer.BadParameter: a row that is no input.
     """
-    from strop.runtime.instance import Instance, new_client
-
-    async with new_client() as client:
-        instance = Instance(
-            spec,
-            job_id="local-test",
-            client=client,
-            on_line=print_line,
-            grace_s=GRACE_S,
-            start_limit_s=START_LIMIT_S,
-        )
+    async with local_instance(spec) as instance:
         try:
             kind = await instance.start()
             refuse_contradiction(kind, wanted, spec)
@@ -142,8 +130,6 @@ async def try_rows(
         except FunctionError as error:
             typer.echo(f"not_started: {error}", err=True)
             raise typer.Exit(1) from error
-        finally:
-            await instance.close()
 
 
 def _completed(row: dict[str, Any], kind: FunctionType, policy: Policy, number: int) -> dict[str, Any]:

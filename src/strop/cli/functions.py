@@ -12,15 +12,13 @@ import typer
 
 from strop.cli.function_bench import bench
 from strop.cli.function_options import (
-    GRACE_S,
-    START_LIMIT_S,
     ClassPath,
     RootOption,
     TimeoutOption,
     TypeOption,
     decoded,
+    local_instance,
     parsed_object,
-    print_line,
     refuse_contradiction,
     spec_of,
     typed_input,
@@ -171,20 +169,7 @@ def _call_registered(
 
 
 async def _call_once(spec: WorkerSpec, wanted: FunctionType | None, values: dict[str, Any]) -> FunctionReply:
-    from strop.runtime.instance import Instance, new_client
-
-    async with new_client() as client:
-        instance = Instance(
-            spec,
-            job_id="local-test",
-            client=client,
-            on_line=print_line,
-            grace_s=GRACE_S,
-            start_limit_s=START_LIMIT_S,
-        )
-        try:
-            func_type = await instance.start()
-            refuse_contradiction(func_type, wanted, spec)
-            return await instance.call(typed_input(func_type, values))
-        finally:
-            await instance.close()
+    async with local_instance(spec) as instance:
+        func_type = await instance.start()
+        refuse_contradiction(func_type, wanted, spec)
+        return await instance.call(typed_input(func_type, values))
