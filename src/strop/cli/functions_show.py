@@ -93,7 +93,11 @@ async def _parts(functions: list[FunctionConfig], workspace: Path) -> list[dict[
     """The weights of each function's parts, as its worker tells them."""
     alone = len(functions) == 1
     specs = [worker_spec(one, workspace) for one in functions]
-    return list(await asyncio.gather(*(_ask(spec, any_kind=alone) for spec in specs)))
+    told = await asyncio.gather(*(_ask(spec, any_kind=alone) for spec in specs), return_exceptions=True)
+    for one in told:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in told if isinstance(one, dict)]
 
 
 async def _ask(spec: WorkerSpec, *, any_kind: bool) -> dict[str, float]:

@@ -151,7 +151,7 @@ class Child:
         return "; its last lines:\n" + "\n".join(self._last_lines) if self._last_lines else ""
 
     async def _follow(self, reader: asyncio.StreamReader, drains: list[asyncio.Task[None]]) -> None:
-        """Take events until the process has gone; then say so.
+        """Take events until the process has gone; then say so, also when the event loop is being closed.
 
         User code runs in the process that holds the other end: one that writes nonsense there is lost.
         """
@@ -163,19 +163,29 @@ class Child:
         except Exception as error:  # noqa: BLE001 - a process edge: whatever came, the process has to end
             self._nonsense = f"{type(error).__name__}: {str(error)[:_NONSENSE_CHARS]}"
             self._popen.kill()
-        while self._popen.poll() is None:  # noqa: ASYNC110 - the channel closes last: one or two rounds
-            await asyncio.sleep(0.002)
-        self._writer.close()
-        # A descendant that escaped the guardian may hold the pipes open.
-        await asyncio.wait(drains, timeout=_DRAIN_LIMIT_S)
-        for drain in drains:
-            drain.cancel()
+        finally:
+            try:
+                await self._see_off(drains)
+            finally:
+                self._say_ended()
+        if self._popen.returncode < 0:  # the guardian itself was killed
+            await asyncio.to_thread(self._clear)
+
+    def _say_ended(self) -> None:
         try:
             self._on_exit()
         finally:
             self.exited.set()
-        if self._popen.returncode < 0:  # the guardian itself was killed
-            await asyncio.to_thread(self._clear)
+
+    async def _see_off(self, drains: list[asyncio.Task[None]]) -> None:
+        """Wait for the end of a process whose channel is closed, and read what it still had to say."""
+        self._writer.close()
+        while self._popen.poll() is None:  # noqa: ASYNC110 - the channel closes last: one or two rounds
+            await asyncio.sleep(0.002)
+        # A descendant that escaped the guardian may hold the pipes open.
+        await asyncio.wait(drains, timeout=_DRAIN_LIMIT_S)
+        for drain in drains:
+            drain.cancel()
 
     def _clear(self) -> None:
         self._on_lost()

@@ -40,7 +40,12 @@ class Pool:
         Raises:
             SandboxError: a box did not come up.
         """
-        self._ready.extend(await asyncio.gather(*(self._start() for _ in range(self.size))))
+        started = await asyncio.gather(*(self._start() for _ in range(self.size)), return_exceptions=True)
+        self._ready.extend(one for one in started if isinstance(one, Box))
+        for one in started:
+            if isinstance(one, BaseException):
+                await self.close()
+                raise one
 
     async def _start(self) -> Box:
         self.num_started += 1

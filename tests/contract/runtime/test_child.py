@@ -21,6 +21,13 @@ with os.fdopen(os.dup(descriptor), "wb") as channel:
 time.sleep(60)
 """
 
+WAITS = """
+import sys, time
+from strop.runtime.child import open_channel
+open_channel(int(sys.argv[1]))
+time.sleep(60)
+"""
+
 
 @pytest.mark.parametrize(
     ("written", "said"),
@@ -64,3 +71,28 @@ async def test_a_child_whose_end_is_taken_badly_has_ended_all_the_same() -> None
     async with asyncio.timeout(30):
         await child.exited.wait()
         await child.kill()
+
+
+def test_a_loop_that_closes_while_a_child_runs_takes_it_along() -> None:
+    """As `asyncio.run` does when its coroutine failed, or at Ctrl-C: every task is cancelled at once."""
+    found: list[tuple[Child, asyncio.Task[None]]] = []
+
+    async def fails() -> None:
+        child = Child(mask=str, on_event=lambda _: None, on_line=lambda *_: None)
+        await child.spawn(lambda fd: [sys.executable, "-c", WAITS, str(fd)], dict(os.environ), "{}")
+        found.append((child, asyncio.create_task(ended_when_cancelled(child))))
+        await asyncio.sleep(0)
+        raise LookupError("the other one failed")
+
+    async def ended_when_cancelled(child: Child) -> None:
+        try:
+            await child.exited.wait()
+        finally:
+            await child.kill()
+
+    with pytest.raises(LookupError):
+        asyncio.run(fails())
+    ((child, ending),) = found
+    assert ending.cancelled()
+    assert child.exited.is_set()
+    assert child.ending() == "was killed by SIGKILL"
