@@ -140,6 +140,11 @@ def test_two_sittings_give_bitwise_what_one_gives(name: str, changes: dict, tmp_
     assert torch.equal(logits(whole.checkpoint), logits(second.checkpoint))
     assert told["validation"] == expected["validation"]
     assert (whole.steps, second.steps) == (8, 8)
+    assert told["published_as"] is not None
+    third, _, again = run(name, max_steps=8, **common, resume=second.checkpoint)
+    assert third.already_finished
+    assert again["published_as"] is None, "it is published already"
+    assert again["validation"] == told["validation"]
 
 
 def test_metrics_of_preferences_are_recorded(tmp_path: Path) -> None:

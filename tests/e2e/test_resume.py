@@ -87,3 +87,44 @@ def test_adapters_and_the_critic_of_ppo_go_on_as_exactly(job: Path, strop: Strop
     files = {name.partition(":")[0] for name in held}
     assert {f"trainer/{name}.safetensors" for name in ("critic", "critic_optimizer", "optimizer")} <= files
     assert "adapter/adapter_model.safetensors" in files
+
+
+def test_a_run_goes_on_past_damage_and_only_as_what_it_was(strop: Strop, tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job", rows=8, save_steps=1)
+    given = ["run", job, "--steps", 2, "--set", "eval_steps=9"]
+    first = strop(*given, "--out", tmp_path / "run")
+    assert first.returncode == 0, first.stderr
+    shelf = tmp_path / "run" / "checkpoints"
+
+    (shelf / "step-000002" / "model.safetensors").write_bytes(b"not what was written")
+    second = strop(*given, "--resume", tmp_path / "run", "--json")
+    assert second.returncode == 0, second.stderr
+    assert f"{shelf}/step-000002 is passed over: checkpoint" in second.stderr
+    assert "left-1-step-000002" in second.stderr
+    assert sorted(one.name for one in shelf.iterdir()) == [
+        "left-1-step-000002",
+        "step-000001",
+        "step-000002",
+    ]
+    assert json.loads(second.stdout)["published_as"] is not None
+
+    functions = job.parent / "functions.py"
+    functions.write_text(functions.read_text() + "\n# scored otherwise from now on\n")
+    third = strop(*given, "--resume", tmp_path / "run")
+    assert third.returncode == 1
+    assert "functions.many_a.code was " in third.stderr
+    assert "--accept-changes goes on as it is now" in third.stderr
+    accepted = strop(*given, "--resume", tmp_path / "run", "--accept-changes", "--json")
+    assert accepted.returncode == 0, accepted.stderr
+    assert "already finished: all 2 steps are in" in accepted.stderr
+    alone = strop(*given, "--accept-changes")
+    assert (alone.returncode, "has no effect without --resume" in alone.stderr) == (2, True)
+
+    for one in shelf.iterdir():
+        (one / "manifest.json").write_text("{}")
+    before = sorted(shelf.rglob("*"))
+    for more in (["--out", tmp_path / "run", "--resume", "auto"], ["--out", tmp_path / "run"]):
+        refused = strop(*given, *more)
+        assert refused.returncode == 2, refused.stderr
+        assert "none of which can be used; step-000002: " in refused.stderr
+    assert sorted(shelf.rglob("*")) == before

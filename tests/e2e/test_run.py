@@ -186,4 +186,5 @@ def test_a_run_is_not_resumed_with_other_hyper_parameters(
     checkpoint = json.loads(first.stdout)["checkpoint"]
     other = strop(*quick, "--resume", checkpoint, "--set", "learning_rate=0.01")
     assert other.returncode == 1
-    assert "other training rows or hyper-parameters" in other.stderr
+    assert "training.hyper_parameters.learning_rate was " in other.stderr
+    assert ", is 0.01" in other.stderr

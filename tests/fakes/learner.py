@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class FakeLearner:
             for one in sequences
         ]
 
+    def learned(self) -> bool:
+        return self.version > 0
+
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         state = {"weights": self.weights, "version": self.version}
@@ -66,6 +69,8 @@ class FakeCheckpoints:
         self.written.append(step)
         return folder
 
-    def load(self, folder: Path) -> dict[str, Any]:
+    def load(self, folder: Path, belongs: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+        position = json.loads((folder / "position.json").read_text())
+        belongs(position)
         self.learner.load(folder)
-        return json.loads((folder / "position.json").read_text())
+        return position

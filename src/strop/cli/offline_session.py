@@ -48,6 +48,7 @@ class OfflineSession:
     store: StoreRecorder
     training: Dataset[Example]
     validation: Dataset[Example] | None
+    code: Mapping[str, str]
     published_as: str | None = None
 
     @property
@@ -89,13 +90,14 @@ async def open_offline_session(
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
 
+        inputs = hash_inputs(config)
         recorder = open_record(
             held,
             new_job(config, job_id),
             folder=folder,
             resumed=resumed,
             say=say,
-            inputs=hash_inputs(config),
+            inputs=inputs,
             submitted=submitted,
         )
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
@@ -115,6 +117,7 @@ async def open_offline_session(
             store=recorder,
             training=training,
             validation=validation,
+            code=inputs["code"],
         )
 
 

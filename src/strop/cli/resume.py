@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.cli.run_folder import CHECKPOINTS
+from strop.cli.run_folder import CHECKPOINTS, unusable_text
 from strop.cli.text import t
 from strop.errors import CheckpointError, ConfigError, Problem
 
@@ -42,10 +42,10 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     `auto`. None: `auto`, and there is nothing yet.
 
     Raises:
-        ConfigError: there is none; nothing has been loaded.
+        ConfigError: there is none, or none that can be used; nothing has been loaded.
         CheckpointError: the one named is damaged.
     """
-    from strop.policy.checkpoint import MANIFEST, latest_checkpoint, verify_checkpoint
+    from strop.policy.checkpoint import MANIFEST, find_checkpoints, verify_checkpoint
     from strop.store.home import home
 
     if given == AUTO:
@@ -54,8 +54,10 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
                 t("auto looks in the folder of --out, which is not given", "auto 需要同时给出 --out"),
                 t("add --out FOLDER", "请加上 --out 目录"),
             )
-        found = latest_checkpoint(out.absolute() / CHECKPOINTS)
-        return None if found is None else _resumed(found, out)
+        found = find_checkpoints(out.absolute() / CHECKPOINTS)
+        if found.newest is None and found.unusable:
+            raise _problem(*unusable_text(out, found))
+        return None if found.newest is None else _resumed(found.newest, out)
     place = next((one for one in (Path(given), home() / "jobs" / given) if one.is_dir()), None)
     if place is None:
         raise _problem(
@@ -69,8 +71,11 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     if (place / MANIFEST).is_file():
         verify_checkpoint(place)
         return _resumed(place, out)
-    found = latest_checkpoint(place / CHECKPOINTS) or latest_checkpoint(place)
-    if found is None:
+    shelves = [find_checkpoints(place / CHECKPOINTS), find_checkpoints(place)]
+    newest = next((one.newest for one in shelves if one.newest is not None), None)
+    if newest is None and (spoilt := next((one for one in shelves if one.unusable), None)) is not None:
+        raise _problem(*unusable_text(place, spoilt))
+    if newest is None:
         raise _problem(
             t(
                 f"{str(place)!r} holds no whole checkpoint, nor is it one",
@@ -81,7 +86,7 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
                 "请给出已保存检查点的任务目录；不加 --resume 则从头开始",
             ),
         )
-    return _resumed(found, out)
+    return _resumed(newest, out)
 
 
 def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
@@ -100,32 +105,37 @@ def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
     return Resumed(checkpoint=checkpoint, folder=out.absolute() if out else own, saved=saved)
 
 
-def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
+def finished_result(
+    config: JobConfig, resumed: Resumed, *, accept_changes: bool = False
+) -> RunResult | None:
     """What a run ended with that has nothing left to do; None where there is, and for offline trainings, whose
     rows are known only with the tokenizer.
 
     Raises:
-        CheckpointError: the checkpoint is of another job: other rows or hyper-parameters.
+        CheckpointError: the checkpoint is of another job, and what differs.
         DataError: training rows that cannot be read.
     """
     from strop.cli.session import load_both, with_dtypes
     from strop.pipeline.course import RunResult
     from strop.pipeline.dataset import load_dataset
     from strop.pipeline.job_notes import total_steps
+    from strop.pipeline.inputs import code_hashes
     from strop.pipeline.position import saved_position, start_position
-    from strop.pipeline.save import best_in
+    from strop.pipeline.save import best_below, kept_in
     from strop.schema.job import JobStatus
 
     if config.training_type.offline:
         return None
-    hyper = with_dtypes(config).hyper_parameters
+    config = with_dtypes(config)
+    hyper = config.hyper_parameters
     # Lengths need the tokenizer and are checked when it is loaded.
-    training, _ = load_both(
+    training, validation = load_both(
         config,
         lambda path: load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0),
         id_of=lambda sample: sample.sample_id,
     )
-    position = saved_position(resumed.saved, start_position(training, hyper))
+    start = start_position(config, training, validation, code_hashes(config))
+    position = saved_position(resumed.saved, start, accept_changes=accept_changes)
     through = position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
     if not resumed.saved["published"] or not through:
         return None
@@ -133,10 +143,11 @@ def finished_result(config: JobConfig, resumed: Resumed) -> RunResult | None:
         status=JobStatus.SUCCEEDED,
         steps=position.step,
         checkpoint=resumed.checkpoint,
-        best=best_in(resumed.saved, resumed.checkpoint.parent),
+        best=best_below(resumed.checkpoint.parent, kept_in(resumed.saved), lower_is_better=False),
         validations=position.validations,
         sampled_tokens=position.sampled_tokens,
         trained_tokens=position.trained_tokens,
+        already_finished=True,
     )
 
 

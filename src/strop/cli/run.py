@@ -55,6 +55,16 @@ def run(
             )
         ),
     ] = None,
+    accept_changes: Annotated[
+        bool,
+        typer.Option(
+            "--accept-changes",
+            help=t(
+                "With --resume: go on though functions or validation rows are other ones than before.",
+                "与 --resume 同用：即使函数或验证数据已改变也继续。",
+            ),
+        ),
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -95,8 +105,14 @@ def run(
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
+    if accept_changes and resume is None:
+        text = t("has no effect without --resume", "未给出 --resume 时无效")
+        problem = Problem(place="--accept-changes", message=text, fix=t("leave it out", "请去掉"))
+        raise ConfigError("--accept-changes", [problem])
     resumed = find_resumed(resume, out) if resume is not None else None
-    told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
+    told = finished(config, resumed, console, accept_changes=accept_changes) or _train(
+        job, asked, resumed, out, console, accept_changes=accept_changes
+    )
     if as_json:
         print(json.dumps(told, indent=2))
     else:
@@ -112,7 +128,13 @@ run.__doc__ = t(
 
 
 def _train(
-    job: Path, asked: Given, resumed: Resumed | None, out: Path | None, console: Console
+    job: Path,
+    asked: Given,
+    resumed: Resumed | None,
+    out: Path | None,
+    console: Console,
+    *,
+    accept_changes: bool,
 ) -> dict[str, Any]:
     from strop.cli.own_run import checked_folder, train_with_own_server
     from strop.schema.submission import LocalRun
@@ -132,11 +154,14 @@ def _train(
         given_by=given_by,
         out=folder,
         resume=resumed.checkpoint if resumed is not None else None,
+        accept_changes=accept_changes,
     )
     return train_with_own_server(local, console)
 
 
-def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> dict[str, Any] | None:
+def finished(
+    config: JobConfig, resumed: Resumed | None, console: Console, *, accept_changes: bool = False
+) -> dict[str, Any] | None:
     """The summary of the run to go on with where it has nothing left to do.
 
     Raises:
@@ -147,7 +172,7 @@ def finished(config: JobConfig, resumed: Resumed | None, console: Console) -> di
     from strop.cli.resume import finished_result
     from strop.cli.training_here import summary
 
-    ended = finished_result(config, resumed)
+    ended = finished_result(config, resumed, accept_changes=accept_changes)
     if ended is None:
         return None
     text = t(

@@ -23,6 +23,7 @@ from strop.store.home import home
 
 if TYPE_CHECKING:
     from strop.cli.resume import Resumed
+    from strop.policy.checkpoint import Found
 
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
@@ -91,7 +92,7 @@ def claimed(folder: Path, *, job_id: str, earlier: Earlier) -> Generator[None]:
 
 
 def _make_ready(folder: Path, job_id: str, lock: TextIO, earlier: Earlier) -> None:
-    from strop.policy.checkpoint import clear_leftovers, latest_checkpoint
+    from strop.policy.checkpoint import clear_leftovers, find_checkpoints
 
     shelf = folder / CHECKPOINTS
     shelf.mkdir(exist_ok=True)
@@ -102,8 +103,12 @@ def _make_ready(folder: Path, job_id: str, lock: TextIO, earlier: Earlier) -> No
     if earlier is Earlier.REMOVE:
         shutil.rmtree(shelf)
         shelf.mkdir()
-    if earlier is Earlier.REFUSE and (found := latest_checkpoint(shelf)) is not None:
-        raise _used(folder, found)
+    if earlier is Earlier.REFUSE:
+        found = find_checkpoints(shelf)
+        if found.newest is not None:
+            raise _used(folder, found.newest)
+        if found.unusable:
+            raise _problem(*unusable_text(folder, found))
     clear_leftovers(shelf)
 
 
@@ -182,6 +187,22 @@ def _used(folder: Path, found: Path) -> ConfigError:
         t(
             f"go on with it by --resume {folder}, or name another folder with --out",
             f"用 --resume {folder} 继续该任务，或用 --out 指定其他目录",
+        ),
+    )
+
+
+def unusable_text(folder: Path, found: Found) -> tuple[str, str]:
+    """What to say of a run's folder in which no checkpoint can be used, and what to do."""
+    newest, error = found.unusable[0]
+    return (
+        t(
+            f"{str(folder)!r} holds checkpoints of an earlier run, none of which can be used; "
+            f"{newest.name}: {error.message}",
+            f"{str(folder)!r} 中有先前任务的检查点，但均无法使用；{newest.name}：{error.message}",
+        ),
+        t(
+            f"{error.fix or 'put the files back'}; to begin anew, name another folder with --out",
+            f"{error.fix or '请恢复这些文件'}；若要从头开始，请用 --out 指定其他目录",
         ),
     )
 

@@ -66,6 +66,7 @@ class Session:
     store: StoreRecorder
     training: Dataset
     validation: Dataset | None
+    code: Mapping[str, str]
     published_as: str | None = None
 
     @property
@@ -132,13 +133,14 @@ async def open_session(
         )
         training, validation = load_datasets(config, gateway)
 
+        inputs = hash_inputs(config)
         recorder = open_record(
             held,
             new_job(config, job_id),
             folder=folder,
             resumed=resumed,
             say=say,
-            inputs=hash_inputs(config),
+            inputs=inputs,
             submitted=submitted,
         )
         pool = WorkerPool(
@@ -186,6 +188,7 @@ async def open_session(
             store=recorder,
             training=training,
             validation=validation,
+            code=inputs["code"],
         )
 
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,7 @@ import typer
 
 from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
-from strop.errors import ConfigError, ConflictError, DataError, StropError
+from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
     from strop.cli.session import Session
+    from strop.errors import CheckpointError
     from strop.pipeline.ports import Recorder
     from strop.pipeline.stop import StopFlag
     from strop.schema.config import JobConfig
-    from strop.schema.submission import Submission
+    from strop.schema.submission import LocalRun, Submission
     from strop.store.database import Database
     from strop.store.recorder import StoreRecorder
 
@@ -111,7 +112,7 @@ async def _train(database: Database, submission: Submission) -> None:
         async with opened(config, out=folder, watchers=[], say=say, submitted=status, **more) as session:
             listen_to_interrupts(stop.set, Console())
             try:
-                await _run(database, session, run_flow, local=local is not None, resumed=resumed, stop=stop)
+                await _run(database, session, run_flow, local=local, resumed=resumed, stop=stop)
             finally:
                 status.settle()
     finally:
@@ -150,7 +151,7 @@ async def _run(
     session: Session | OfflineSession,
     run_flow: Any,
     *,
-    local: bool,
+    local: LocalRun | None,
     resumed: Resumed | None,
     stop: StopFlag,
 ) -> None:
@@ -160,6 +161,10 @@ async def _run(
 
     recorder, steps = session.machines.recorder, session.total_steps
     recorder.event(PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
+    start, unusable = await asyncio.to_thread(_start_of, database, session, resumed)
+    for folder, error in unusable:
+        text = t(f"{folder} is passed over: {error.message}", f"跳过 {folder}：{error.message}")
+        recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,
         session.machines,
@@ -168,29 +173,47 @@ async def _run(
         job_id=session.job_id,
         folder=session.folder,
         stop=stop,
-        resume_from=await asyncio.to_thread(_start_of, database, session, resumed),
+        resume_from=start,
+        code=session.code,
+        accept_changes=local is not None and local.accept_changes,
     )
     name = None
     try:
         name = publish(session, result)
     except StropError as error:
         recorder.event("not_published", str(error), step=result.steps)
-    if local:
+    if local is not None:
         told = summary(session.config, session.job_id, result, published_as=name)
         recorder.event(RESULT_EVENT, result.status.value, data={"summary": json.dumps(told)})
 
 
-def _start_of(database: Database, opened: Session | OfflineSession, resumed: Resumed | None) -> Path | None:
-    """The job's own newest checkpoint: its trainer died, or it was paused; else that of the run it goes on from."""
-    from strop.cli.run_folder import CHECKPOINTS
-    from strop.policy.checkpoint import latest_checkpoint
+def _start_of(
+    database: Database, opened: Session | OfflineSession, resumed: Resumed | None
+) -> tuple[Path | None, Sequence[tuple[Path, CheckpointError]]]:
+    """Where to go on from, and the later checkpoints that cannot be used.
+
+    The job's own newest checkpoint: its trainer died, or it was paused; else that of the run it goes on from.
+
+    Raises:
+        ConfigError: the job has checkpoints, and none can be used.
+    """
+    from strop.cli.run_folder import CHECKPOINTS, unusable_text
+    from strop.policy.checkpoint import find_checkpoints
     from strop.store.checkpoints import list_checkpoints
 
+    shelf = opened.folder / CHECKPOINTS
     if resumed is None:
-        return latest_checkpoint(opened.folder / CHECKPOINTS)
+        found = find_checkpoints(shelf)
+        if found.newest is None and found.unusable:
+            message, fix = unusable_text(opened.folder, found)
+            raise ConfigError(str(shelf), [Problem(place=str(shelf), message=message, fix=fix)])
+        return found.newest, found.unusable
     with database.read() as session:
-        own = list_checkpoints(session, opened.job_id)
-    return own[-1].folder if own else resumed.checkpoint
+        own = {one.folder for one in list_checkpoints(session, opened.job_id)}
+    if own and (found := find_checkpoints(shelf)).newest in own:
+        return found.newest, found.unusable
+    at = int(resumed.saved["step"])
+    return resumed.checkpoint, find_checkpoints(resumed.checkpoint.parent, beyond=at).unusable
 
 
 class _Saying:

@@ -56,6 +56,7 @@ def train_here(
                     folder=session.folder,
                     stop=stop,
                     resume_from=resumed.checkpoint if resumed is not None else None,
+                    code=session.code,
                 )
             session = replace(session, published_as=publish(session, result))
         return result, session
@@ -77,7 +78,8 @@ def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
 
 
 def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
-    """A finished run's last checkpoint becomes a model with a name. Returns the name.
+    """A finished run's last checkpoint becomes a model with a name. Returns the name; None where there is
+    nothing to publish, or all was published before this sitting.
 
     The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
     `NAME-v2`, `NAME-v3` ... that is free.
@@ -88,7 +90,7 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     from strop.store.jobs import name_output
     from strop.store.published import publish_checkpoint
 
-    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
+    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None or result.already_finished:
         return None
     manifest = read_manifest(result.checkpoint)
     checkpoint = Checkpoint(

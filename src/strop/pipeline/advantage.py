@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from strop.algorithms import load_named
+from strop.pipeline.gae import LARGEST
 from strop.pipeline.gae import gae as gae
 from strop.schema.trajectory import Group
 
@@ -34,8 +35,8 @@ def group_advantages(kind: str, rewards_G: Sequence[float]) -> list[float]:
     Returns:
         (G,) advantages that sum to 0. Exactly 0.0 when the rewards are equal up to rounding.
     Raises:
-        ValueError: fewer than two rewards, since a group of one has no baseline; a reward that is not finite;
-            an unknown kind.
+        ValueError: fewer than two rewards, since a group of one has no baseline; a reward that is not finite
+            or beyond `LARGEST`, where squares overflow; an unknown kind.
     Source:
         grpo: arXiv:2402.03300, sample std. dr_grpo: arXiv:2503.20783. rloo: arXiv:2402.14740.
         reinforce_pp_baseline: arXiv:2501.03262, before its whitening over the batch.
@@ -52,6 +53,8 @@ def group_advantages(kind: str, rewards_G: Sequence[float]) -> list[float]:
         raise ValueError(f"a group needs at least two rewards to have a baseline, found {size}")
     if not all(math.isfinite(reward) for reward in rewards_G):
         raise ValueError(f"rewards must be finite, found {list(rewards_G)!r}")
+    if (largest := max(map(abs, rewards_G))) > LARGEST:
+        raise ValueError(f"rewards must be within {LARGEST:g} of 0, found {largest:g}: scale them down")
     if rewards_are_equal(rewards_G):
         return [0.0] * size
     if ":" in kind:

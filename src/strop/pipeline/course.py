@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Generic
 from strop.errors import CheckpointError
 from strop.observability.metrics import NameGate
 from strop.pipeline.dataset import Dataset, Item
-from strop.pipeline.failures import MAX_ROLLBACKS, NothingFinite
+from strop.pipeline.failures import MAX_ROLLBACKS, NothingFinite, nothing_learned
 from strop.pipeline.job_notes import notes, total_steps
+from strop.pipeline.made_from import changes
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.pipeline.position import Position, saved_position
 from strop.pipeline.save import Shelf, kept_in, save_is_due
@@ -34,7 +35,7 @@ OverlapNotes = Callable[[Dataset[Item], Dataset[Item]], Sequence[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """How a run ended. `validations` holds (step, mean@1), of an offline run (step, loss); `checkpoint` is
-    the newest, `best` the one that validated best, if any."""
+    the newest, `best` the one that validated best, if any. `already_finished`: there was nothing left to do."""
 
     status: JobStatus
     steps: int
@@ -43,6 +44,7 @@ class RunResult:
     validations: tuple[tuple[int, float | None], ...]
     sampled_tokens: int
     trained_tokens: int
+    already_finished: bool = False
 
 
 async def run_to_its_end(
@@ -75,6 +77,7 @@ async def run_to_its_end(
         validations=run.position.validations,
         sampled_tokens=run.position.sampled_tokens,
         trained_tokens=run.position.trained_tokens,
+        already_finished=run.already_finished,
     )
 
 
@@ -94,12 +97,15 @@ class Course(ABC, Generic[Item]):
         *,
         recorder: Recorder,
         checkpoints: CheckpointWriter,
+        learned: Callable[[], bool],
         position: Position,
         overlap_notes: OverlapNotes[Item],
         job_id: str,
         folder: Path,
         stop: StopFlag,
+        accept_changes: bool,
     ) -> None:
+        """`learned` says whether the weights differ from those that the run began with."""
         self.config, self.hyper = config, config.hyper_parameters
         self.training, self.validation, self.job_id = training, validation, job_id
         self.recorder, self.checkpoints, self.stop = recorder, checkpoints, stop
@@ -119,6 +125,9 @@ class Course(ABC, Generic[Item]):
         self.between_steps = True
         """Whether the learner's weights are those of `position`."""
         self.returned_to: Path | None = None
+        self.already_finished = False
+        self._learned = learned
+        self._accept_changes = accept_changes
         self._overlap_notes = overlap_notes
 
     @abstractmethod
@@ -154,6 +163,7 @@ class Course(ABC, Generic[Item]):
             self.shelf.take_over(kept_in(saved), resume_from, step=at)
             self.recorder.event("resumed", f"goes on after step {at}", step=at)
             if saved["published"] and self.is_through:
+                self.already_finished = True
                 text = f"already finished: all {at} steps are in {resume_from}"
                 self.recorder.event("already_finished", text, step=at)
                 return JobStatus.SUCCEEDED
@@ -161,9 +171,20 @@ class Course(ABC, Generic[Item]):
         return None
 
     async def load(self, folder: Path) -> dict[str, Any]:
-        """Put learner and position where the checkpoint was written. Returns what was saved beside them."""
-        saved = await asyncio.to_thread(self.checkpoints.load, folder)
-        self.position = saved_position(saved, self.position)
+        """Put learner and position where the checkpoint was written. Returns what was saved beside them.
+
+        Raises:
+            CheckpointError: it is damaged, or another job's; the learner is untouched then.
+        """
+
+        def belongs(saved: Mapping[str, Any]) -> None:
+            saved_position(saved, self.position, accept_changes=self._accept_changes)
+
+        saved = await asyncio.to_thread(self.checkpoints.load, folder, belongs)
+        if (found := changes(saved["made_from"], self.position.made_from)) is not None:
+            text = f"goes on after changes that were accepted: {'; '.join(found.lines)}"
+            self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
+        self.position = saved_position(saved, self.position, accept_changes=self._accept_changes)
         self.policy_version = int(saved["policy_version"])
         self.names = NameGate(admitted=saved["metric_names"])
         return saved
@@ -190,6 +211,8 @@ class Course(ABC, Generic[Item]):
         while True:
             self.stop.check()
             await self.validate_if_due()
+            if self.is_through and not await asyncio.to_thread(self._learned):
+                raise nothing_learned(self.position, critic_warmup=self.hyper.critic_warmup)
             await self.save_if_due()
             if self.is_through:
                 return JobStatus.SUCCEEDED

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from strop.errors import TrainingError
+from strop.pipeline.position import Position
 from strop.schema.function import ENDS_JOB, TaskStatus
 from strop.schema.trajectory import Group
 
@@ -30,6 +31,40 @@ class TooManyFailures(TrainingError):
 class NothingFinite(TrainingError):
     """No update of the last steps had a finite gradient: the weights have gone where nothing can be learned,
     or the rewards are out of all proportion."""
+
+
+class NothingLearned(TrainingError):
+    """The run is through and its weights are those that it began with: there is nothing to publish."""
+
+
+def nothing_learned(at: Position, *, critic_warmup: int) -> NothingLearned:
+    """Why no weight changed in all the steps of a run, as far as its position tells."""
+    warmed = min(at.step, critic_warmup)
+    idle, moved = at.idle - warmed, at.step - at.idle - at.skipped
+    why = [
+        (warmed, "were the critic's alone (critic_warmup)", "lower critic_warmup"),
+        (
+            idle,
+            "had nothing to learn from: every advantage was 0, as where all rollouts of a group get one reward",
+            "look at the trajectories: the rows may be too easy or too hard, or the reward constant",
+        ),
+        (
+            at.skipped,
+            "had no finite gradient",
+            "lower learning_rate, or look for extreme rewards or broken rows",
+        ),
+        (
+            moved,
+            "had a gradient, or a rate, too small to change any weight",
+            "raise learning_rate; with dpo, lower dpo_beta",
+        ),
+    ]
+    found = [(count, text, fix) for count, text, fix in why if count > 0]
+    counted = ", ".join(f"{count} {text}" for count, text, _ in found)
+    return NothingLearned(
+        f"nothing was learned: the weights are those that the run began with. Of {at.step} steps, {counted}",
+        fix="; ".join(fix for *_, fix in found),
+    )
 
 
 def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *, where: str) -> None:

@@ -14,6 +14,10 @@ from itertools import islice
 
 from strop.errors import TrainingError
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
+from strop.schema.function import MAX_REWARD
+
+LARGEST = 1e3 * MAX_REWARD
+"""Beyond it nothing is made from a reward. Rewards enter within `MAX_REWARD`; penalties come on top."""
 
 _VARIANCE_EPSILON = 1e-8
 """Added to the variance of the advantages when they are whitened; verl's convention."""
@@ -41,7 +45,8 @@ def gae(
     Returns:
         advantages_T and returns_T, 0.0 outside the mask. Neither is whitened; a return is advantage + value.
     Raises:
-        ValueError: lengths that differ; gamma or lam outside [0, 1].
+        ValueError: lengths that differ; gamma or lam outside [0, 1]; a sampled token's reward that is not finite
+            or beyond `LARGEST`.
     Source:
         arXiv:1506.02438, section 3; ours: tokens outside the mask are skipped.
 
@@ -56,6 +61,9 @@ def gae(
     for name, value in (("gamma", gamma), ("lam", lam)):
         if not 0.0 <= value <= 1.0:
             raise ValueError(f"{name} must lie in [0, 1], found {value!r}")
+    for at in range(len(mask_T)):
+        if mask_T[at] and not abs(rewards_T[at]) <= LARGEST:
+            raise ValueError(f"rewards must be within {LARGEST:g} of 0, found {rewards_T[at]:g} at {at}")
     advantages_T, returns_T = [0.0] * len(mask_T), [0.0] * len(mask_T)
     advantage = next_value = 0.0
     for at in range(len(mask_T) - 1, -1, -1):

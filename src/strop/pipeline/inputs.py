@@ -17,13 +17,18 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 def hash_inputs(config: JobConfig) -> dict[str, dict[str, str]]:
     """`data` by file name, `code` by function: the hash of all Python files below the function's folder."""
+    return {
+        "data": {dataset.file_name: _sha256(Path(dataset.file_name)) for dataset in config.datasets},
+        "code": code_hashes(config),
+    }
+
+
+def code_hashes(config: JobConfig) -> dict[str, str]:
+    """The hash of each function's code by its label; a preset has none."""
     written = [function for function in config.functions if function.preset is None]
     folders = {function.fcmodel.zipdir for function in written}
     code = {folder: code_hash(Path(folder)) for folder in folders}
-    return {
-        "data": {dataset.file_name: _sha256(Path(dataset.file_name)) for dataset in config.datasets},
-        "code": {function.label: code[function.fcmodel.zipdir] for function in written},
-    }
+    return {function.label: code[function.fcmodel.zipdir] for function in written}
 
 
 def code_hash(folder: Path) -> str:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch, repeat
@@ -61,11 +62,15 @@ async def train(
     folder: Path,
     stop: StopFlag,
     resume_from: Path | None = None,
+    code: Mapping[str, str] = MappingProxyType({}),
+    accept_changes: bool = False,
 ) -> RunResult:
     """Run a job to its end or until `stop`, from its start or a checkpoint; checkpoints go below `folder`.
 
+    `code` is the hash of each function's code: with other code a run does not go on, unless `accept_changes`.
+
     Raises:
-        TrainingError: too many rollouts failed, or the numbers went wrong.
+        TrainingError: too many rollouts failed, the numbers went wrong, or nothing was learned.
         StropError: a machine refused. The steps that were complete are saved.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
@@ -73,7 +78,8 @@ async def train(
     """
 
     def begin() -> _Run:
-        return _Run(config, machines, training, validation, job_id, folder, stop)
+        start = start_position(config, training, validation, code)
+        return _Run(config, machines, training, validation, start, job_id, folder, stop, accept_changes)
 
     return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
 
@@ -89,9 +95,11 @@ class _Run(Course[Sample]):
         machines: Machines,
         training: Dataset,
         validation: Dataset | None,
+        start: Position,
         job_id: str,
         folder: Path,
         stop: StopFlag,
+        accept_changes: bool,
     ) -> None:
         super().__init__(
             config,
@@ -99,11 +107,13 @@ class _Run(Course[Sample]):
             validation,
             recorder=machines.recorder,
             checkpoints=machines.checkpoints,
-            position=start_position(training, config.hyper_parameters),
+            learned=machines.learner.learned,
+            position=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
             folder=folder,
             stop=stop,
+            accept_changes=accept_changes,
         )
         self.machines = machines
         self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)

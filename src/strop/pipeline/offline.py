@@ -8,21 +8,22 @@ the end.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from strop.pipeline.batch import pack
 from strop.pipeline.course import Course, RunResult, run_to_its_end
 from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.examples import overlap_notes
 from strop.pipeline.failures import skipped_in_a_row, was_skipped
+from strop.pipeline.made_from import made_from
 from strop.pipeline.ports import OfflineMachines
-from strop.pipeline.position import MAY_CHANGE, Position
+from strop.pipeline.position import Position
 from strop.pipeline.stop import StopFlag
 from strop.pipeline.stopwatch import Stopwatch
 from strop.schema.batch import Batch, MiniBatch, Pack
@@ -49,13 +50,15 @@ async def train_offline(
     folder: Path,
     stop: StopFlag,
     resume_from: Path | None = None,
+    code: Mapping[str, str] = MappingProxyType({}),
+    accept_changes: bool = False,
 ) -> RunResult:
     """Run a job to its end or until `stop`, from its start or a checkpoint; checkpoints go below `folder`.
 
     Returns:
         As `pipeline.loop.train`, but `validations` holds (step, loss), of which the lowest is the best.
     Raises:
-        TrainingError: the numbers went wrong.
+        TrainingError: the numbers went wrong, or nothing was learned.
         StropError: a machine refused.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
@@ -63,7 +66,9 @@ async def train_offline(
     """
 
     def begin() -> _OfflineRun:
-        return _OfflineRun(config, machines, training, validation, job_id, folder, stop)
+        held_out = None if validation is None else _as_json(validation)
+        start = Position(made_from=made_from(config, _as_json(training), held_out, code))
+        return _OfflineRun(config, machines, training, validation, start, job_id, folder, stop, accept_changes)
 
     return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
 
@@ -80,9 +85,11 @@ class _OfflineRun(Course[Example]):
         machines: OfflineMachines,
         training: Dataset[Example],
         validation: Dataset[Example] | None,
+        start: Position,
         job_id: str,
         folder: Path,
         stop: StopFlag,
+        accept_changes: bool,
     ) -> None:
         super().__init__(
             config,
@@ -90,11 +97,13 @@ class _OfflineRun(Course[Example]):
             validation,
             recorder=machines.recorder,
             checkpoints=machines.checkpoints,
-            position=_start(config, training),
+            learned=machines.learner.learned,
+            position=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
             folder=folder,
             stop=stop,
+            accept_changes=accept_changes,
         )
         self.learner = machines.learner
         self.held_out = packs_of(validation.samples) if validation is not None else []
@@ -132,7 +141,11 @@ class _OfflineRun(Course[Example]):
             self.position.skipped_steps, updates, look_for="broken rows in the data of these steps"
         )
         self.policy_version += int(updates["actor/num_updates"])
-        self.position = replace(past(self.position, draw), skipped_steps=skipped_steps)
+        self.position = replace(
+            past(self.position, draw),
+            skipped_steps=skipped_steps,
+            skipped=self.position.skipped + (skipped_steps > 0),
+        )
         self.between_steps = True
 
     def draw_at(self, at: Position) -> Draw[Example]:
@@ -198,12 +211,9 @@ def packs_of(examples: Iterable[Example]) -> list[Pack]:
     return [replace(pack(example.sequences), pairs=example.pairs) for example in examples]
 
 
-def _start(config: JobConfig, training: Dataset[Example]) -> Position:
-    """Before the first step. Names what is learned from: a resumed run cannot go on with other rows."""
-    fixed = config.hyper_parameters.model_dump(mode="json", exclude=MAY_CHANGE)
-    rows = [
-        ([(one.token_ids, one.loss_mask, one.weight) for one in example.sequences], example.pairs)
-        for example in training.samples
+def _as_json(dataset: Dataset[Example]) -> list[list[Any]]:
+    """What is learned from; another tokenizer makes other rows."""
+    return [
+        [[(one.token_ids, one.loss_mask, one.weight) for one in example.sequences], example.pairs]
+        for example in dataset.samples
     ]
-    named = json.dumps([config.training_type, fixed, rows], sort_keys=True)
-    return Position(draws_from=hashlib.sha256(named.encode()).hexdigest()[:16])

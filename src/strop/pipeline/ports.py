@@ -79,6 +79,10 @@ class Learner(Protocol):
 
     def load(self, folder: Path) -> None: ...
 
+    def learned(self) -> bool:
+        """Whether any weight is another one than when the run, resumed or not, began."""
+        ...
+
 
 class Tokens(Protocol):
     """Text -> what the model reads and says; for rows that are learned from as they are."""
@@ -128,8 +132,9 @@ class CheckpointWriter(Protocol):
         """
         ...
 
-    def load(self, folder: Path) -> dict[str, Any]:
-        """Verify the manifest, load the learner, give `position` back as it was written."""
+    def load(self, folder: Path, belongs: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+        """Verify the manifest, let `belongs` refuse the position, load the learner, give `position` back as it
+        was written."""
         ...
 
 

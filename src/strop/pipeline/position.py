@@ -5,47 +5,31 @@ Used by `pipeline.loop` alone.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strop.errors import CheckpointError
 from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.dropouts import lost_in_a_row
+from strop.pipeline.made_from import MAY_CHANGE, MadeFrom, changes, made_from
 from strop.schema.batch import Pack
-from strop.schema.config import HyperParameters
+from strop.schema.config import JobConfig
 from strop.schema.trajectory import Group
-
-MAY_CHANGE = {
-    "n_epochs",
-    "max_steps",
-    "eval_steps",
-    "save_steps",
-    "save_strategy",
-    "save_total_limit",
-    "max_attempts",
-    "max_failure_rate",
-}
-"""Hyper-parameters that say how long, how often and how patiently, not what is computed in a step.
-
-`n_epochs` and `max_steps` do move a linear or cosine schedule; a run is often prolonged on purpose.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """The last completed step and where its successor draws from.
 
-    `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
+    `made_from` is what decides on the steps: with something else, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
     Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
     any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
-    with how many in a row.
+    with how many in a row. `idle` counts the steps in which there was nothing to learn from, `skipped` those of
+    which every update was left out for want of a finite gradient.
     """
 
-    draws_from: str
+    made_from: MadeFrom
     step: int = 0
     epoch: int = 0
     index: int = 0
@@ -56,6 +40,8 @@ class Position:
     skipped_steps: int = 0
     rollbacks: int = 0
     lost: tuple[tuple[str, int], ...] = ()
+    idle: int = 0
+    skipped: int = 0
 
     @property
     def retake(self) -> str:
@@ -87,6 +73,8 @@ class Position:
             trained_tokens=self.trained_tokens + trained,
             epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
+            skipped=self.skipped + (skipped_steps > 0),
+            idle=self.idle + (not taught),
             lost=tuple(lost_in_a_row(dict(self.lost), groups).items()),
         )
 
@@ -102,40 +90,62 @@ class Position:
         return asdict(self)
 
 
-def start_position(training: Dataset, hyper: HyperParameters) -> Position:
-    """Before the first step."""
-    fixed = hyper.model_dump(mode="json", exclude=MAY_CHANGE)
-    rows = [
-        (one.sample_id, one.messages, one.tools, one.ground_truth, one.rollout_extra)
-        for one in training.samples
-    ]
-    named = json.dumps([fixed, rows], sort_keys=True, default=str)
-    return Position(draws_from=hashlib.sha256(named.encode()).hexdigest()[:16])
+def start_position(
+    config: JobConfig, training: Dataset, validation: Dataset | None, code: Mapping[str, str]
+) -> Position:
+    """Before the first step; `code` is the hash of each function's code, by its label."""
+    return Position(
+        made_from=made_from(
+            config, _as_json(training), None if validation is None else _as_json(validation), code
+        )
+    )
 
 
-def saved_position(saved: dict[str, Any], start: Position) -> Position:
-    """Read a position back, if it belongs to the same rows and hyper-parameters as `start`.
+def saved_position(saved: Mapping[str, Any], start: Position, *, accept_changes: bool = False) -> Position:
+    """Read a position back, if it belongs to a run made from the same as `start`.
+
+    With `accept_changes` it may be judged and validated by others.
 
     Raises:
-        CheckpointError: it belongs to others.
+        CheckpointError: it belongs to another run, and what differs.
     """
-    position = Position(
-        draws_from=saved["draws_from"],
-        step=saved["step"],
-        epoch=saved["epoch"],
-        index=saved["index"],
-        sampled_tokens=saved["sampled_tokens"],
-        trained_tokens=saved["trained_tokens"],
-        epoch_ended=saved["epoch_ended"],
-        validations=tuple((step, value) for step, value in saved["validations"]),
-        skipped_steps=saved["skipped_steps"],
-        rollbacks=saved["rollbacks"],
-        lost=tuple((sample_id, count) for sample_id, count in saved.get("lost", ())),
-    )
-    if position.draws_from != start.draws_from:
+    try:
+        found = changes(saved["made_from"], start.made_from)
+        position = _read(saved, start)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        text = f"the position in the checkpoint cannot be read: {type(error).__name__}: {error}"
+        raise CheckpointError(text, fix="resume from another checkpoint of the run") from error
+    if found is not None and not (accept_changes and found.acceptable):
         raise CheckpointError(
-            "the checkpoint was made with other training rows or hyper-parameters; its run cannot go on",
-            fix=f"restore them (free to change: {', '.join(sorted(MAY_CHANGE))}), or start a new job with "
-            "the checkpoint's folder as its model",
+            "the checkpoint was made by another job, and its run cannot go on as this one\n    "
+            + "\n    ".join(found.lines),
+            fix=f"restore it (free to change: {', '.join(sorted(MAY_CHANGE))}), or start a new job with the "
+            "checkpoint's folder as its model"
+            + ("; --accept-changes goes on as it is now" if found.acceptable else ""),
         )
     return position
+
+
+def _read(saved: Mapping[str, Any], start: Position) -> Position:
+    return Position(
+        made_from=start.made_from,
+        step=int(saved["step"]),
+        epoch=int(saved["epoch"]),
+        index=int(saved["index"]),
+        sampled_tokens=int(saved["sampled_tokens"]),
+        trained_tokens=int(saved["trained_tokens"]),
+        epoch_ended=bool(saved["epoch_ended"]),
+        validations=tuple((step, value) for step, value in saved["validations"]),
+        skipped_steps=int(saved["skipped_steps"]),
+        rollbacks=int(saved["rollbacks"]),
+        lost=tuple((sample_id, count) for sample_id, count in saved["lost"]),
+        idle=int(saved["idle"]),
+        skipped=int(saved["skipped"]),
+    )
+
+
+def _as_json(dataset: Dataset) -> list[list[Any]]:
+    return [
+        [one.sample_id, one.messages, one.tools, one.ground_truth, one.rollout_extra]
+        for one in dataset.samples
+    ]

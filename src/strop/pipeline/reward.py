@@ -3,8 +3,8 @@
 The reward is the weighted sum of what the functions gave. A score that a rollout function set itself
 (`reward_score`) counts only where the job has neither reward nor group-reward functions; otherwise it is
 there for them to read, and is not added. A call that fails is retried, unless it says `discard`; a rollout
-that cannot be scored becomes FAILED with the function's name, never 0. Called by `pipeline.loop` and
-`pipeline.validation`.
+that cannot be scored, or whose score or sum is beyond `MAX_REWARD`, becomes FAILED with the function's name,
+never 0. Called by `pipeline.loop` and `pipeline.validation`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from strop.pipeline.ports import FunctionRunner
 from strop.schema.config import FunctionConfig, JobConfig
 from strop.schema.function import (
     DISCARD,
+    MAX_REWARD,
     AgentOutput,
     FunctionOutput,
     FunctionType,
@@ -34,6 +35,8 @@ from strop.schema.reply import FunctionReply
 from strop.schema.trajectory import Group, Trajectory
 
 Answer = TypeVar("Answer")
+
+_SCALE = f"rewards go to {MAX_REWARD:g} above and below 0: scale them down, best to about 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,7 @@ async def _score(
     async def ask(function: FunctionConfig) -> _Asked[Reward]:
         def check(output: FunctionOutput) -> Reward | str:
             if isinstance(output, RewardOutput):
-                return output.reward
+                return _complaint(output.reward.reward_score, trajectory.sample_id) or output.reward
             return f"returned {type(output).__name__}, expected RewardOutput"
 
         return await _ask(lambda: runner.call(function.label, payload), check, function, plan.max_attempts)
@@ -138,7 +141,7 @@ async def _score(
         if isinstance(answer, _Unscored):
             return _failed(trajectory, answer)
     total = sum(function.weight * scores[function.label].reward_score for function in plan.functions)
-    return replace(trajectory, reward=total)
+    return _within_range(replace(trajectory, reward=total), plan.functions)
 
 
 async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -> Group:
@@ -154,11 +157,10 @@ async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -
             if not isinstance(output, GroupRewardOutput):
                 return f"returned {type(output).__name__}, expected GroupRewardOutput"
             found = len(output.reward.rewards)
-            return (
-                output.reward.rewards
-                if found == len(members)
-                else f"gave {found} rewards for {len(members)} outputs"
-            )
+            if found != len(members):
+                return f"gave {found} rewards for {len(members)} outputs"
+            wrong = (_complaint(one.reward_score, group.sample.sample_id) for one in output.reward.rewards)
+            return next(filter(None, wrong), None) or output.reward.rewards
 
         return await _ask(lambda: runner.call(function.label, payload), check, function, plan.max_attempts)
 
@@ -171,7 +173,8 @@ async def _score_group(group: Group, plan: RewardPlan, runner: FunctionRunner) -
             if not isinstance(one.answer, _Unscored):
                 member = _with_group_part(member, function, one.answer[position])
         why = next((one.answer for one in asked if isinstance(one.answer, _Unscored)), None)
-        scored[member.rollout_id] = member if why is None else _failed(member, why)
+        summed = (*plan.functions, *plan.group_functions)
+        scored[member.rollout_id] = _within_range(member, summed) if why is None else _failed(member, why)
     return replace(group, trajectories=tuple(scored.get(t.rollout_id, t) for t in group.trajectories))
 
 
@@ -245,10 +248,34 @@ async def _ask(
 
 def _preset(trajectory: Trajectory, plan: RewardPlan) -> Trajectory:
     """With nothing to score it, a rollout must have scored itself, unless no reward is needed."""
-    if trajectory.preset_reward is not None or not plan.required:
-        return replace(trajectory, reward=trajectory.preset_reward)
+    score = trajectory.preset_reward
+    if score is not None and (wrong := _complaint(score, trajectory.sample_id)) is not None:
+        error = f"rollout function: reward_score: {wrong}"
+        return _failed(trajectory, _Unscored(error=error, error_code="invalid_output"))
+    if score is not None or not plan.required:
+        return replace(trajectory, reward=score)
     error = "no reward: the job has no reward function and the rollout function set no reward_score"
     return _failed(trajectory, _Unscored(error=error, error_code="no_reward"))
+
+
+def _complaint(score: float, sample_id: str) -> str | None:
+    """What is wrong with a score that no advantage could be made from."""
+    if abs(score) <= MAX_REWARD:
+        return None
+    return f"scored sample {sample_id!r} with {score:g}; {_SCALE}"
+
+
+def _within_range(trajectory: Trajectory, summed: Sequence[FunctionConfig]) -> Trajectory:
+    """The rollout, or what it is when weights have made its reward too large."""
+    reward = trajectory.reward or 0.0
+    if abs(reward) <= MAX_REWARD:  # not so of NaN either, which opposite infinities add up to
+        return trajectory
+    parts = [
+        f"{function.weight:g} x {trajectory.reward_parts[function.label]:g} of {function.label!r}"
+        for function in summed
+    ]
+    error = f"the reward of sample {trajectory.sample_id!r} is {reward:g}, from {' + '.join(parts)}; {_SCALE}"
+    return _failed(trajectory, _Unscored(error=error, error_code="invalid_output"))
 
 
 def _with_group_part(trajectory: Trajectory, function: FunctionConfig, part: Reward) -> Trajectory:

@@ -96,9 +96,8 @@ class Shelf:
 
     @property
     def best(self) -> Path | None:
-        """The checkpoint that validated best, if any was validated."""
-        best = best_of(self.kept, lower_is_better=self._lower_is_better)
-        return self._folder / best.name if best else None
+        """Of those that are still there the one that validated best, if any was validated."""
+        return best_below(self._folder, self.kept, lower_is_better=self._lower_is_better)
 
     def take_over(self, kept: Sequence[Kept], resumed_from: Path, *, step: int) -> None:
         """Go on with an earlier sitting's checkpoints, as far as they lie on this shelf.
@@ -256,9 +255,10 @@ def _kept(step: int, validation: float | None, published: bool) -> Kept:
     return Kept(step=step, name=f"step-{step:06d}", validation=validation, published=published)
 
 
-def best_in(position: dict[str, Any], folder: Path) -> Path | None:
-    """Where in `folder` the best by validation lay when `position` was saved."""
-    best = best_of(kept_in(position), lower_is_better=False)
+def best_below(folder: Path, kept: Sequence[Kept], *, lower_is_better: bool) -> Path | None:
+    """Where the best by validation lies, of those that nobody has deleted."""
+    there = [one for one in kept if (folder / one.name).is_dir()]
+    best = best_of(there, lower_is_better=lower_is_better)
     return folder / best.name if best else None
 
 

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from strop.errors import CheckpointError
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NAMED, _HIDDEN, _PART, _REPLACED = "step-", ".", ".part", ".replaced"
 
@@ -32,7 +32,8 @@ _NAMED, _HIDDEN, _PART, _REPLACED = "step-", ".", ".part", ".replaced"
 class Manifest:
     """What a checkpoint is: `files` maps each path below the folder to its size and SHA-256.
 
-    `position` is the caller's own: where in its data the run stood.
+    `position` is the caller's own: where in its data the run stood. In the file `sha256` stands beside these,
+    of all of them: nobody edits a manifest unseen.
     """
 
     step: int
@@ -137,14 +138,20 @@ def read_manifest(folder: Path) -> Manifest:
                 f"{str(path)!r} has format {content['format']!r}, this version reads {_FORMAT}",
                 fix="resume with the version of strop that wrote it",
             )
+        if content.pop("sha256", None) != _seal(content):
+            raise CheckpointError(
+                f"{str(path)!r} is not as it was written: somebody edited it, or the disk did",
+                fix="put the original back, or resume from another checkpoint",
+            )
         return Manifest(**content)
     except FileNotFoundError:
         raise CheckpointError(
             f"{str(folder)!r} is not a checkpoint: it has no {MANIFEST}",
             fix="give a folder that a run has written completely",
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{str(path)!r} cannot be read: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        text = f"{str(path)!r} cannot be read: {type(error).__name__}: {error}"
+        raise CheckpointError(text, fix="put the original back, or resume from another checkpoint") from error
 
 
 def verify_checkpoint(folder: Path) -> Manifest:
@@ -166,26 +173,40 @@ def verify_checkpoint(folder: Path) -> Manifest:
     return manifest
 
 
-def latest_checkpoint(root: Path) -> Path | None:
-    """The whole checkpoint of the highest step directly below `root`, by the names that runs give (`step-`).
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest whole checkpoint of a folder, and those beyond it that cannot be used, with the reason."""
+
+    newest: Path | None
+    unusable: tuple[tuple[Path, CheckpointError], ...]
+
+
+def find_checkpoints(root: Path, *, beyond: int = -1) -> Found:
+    """The whole checkpoint of the highest step directly below `root`, by the names that runs give (`step-`);
+    only of steps `beyond` one.
 
     One that was set aside for a newer one of its name, which then never came, is found under its hidden name.
     """
-    found: list[tuple[int, Path]] = []
-    for folder in root.iterdir() if root.is_dir() else ():
-        if not _is_named(folder) or not (folder / MANIFEST).is_file():
-            continue
-        try:
-            found.append((read_manifest(folder).step, folder))
-        except CheckpointError:
-            continue
-    for _, folder in sorted(found, reverse=True):
+    there = [folder for folder in (root.iterdir() if root.is_dir() else ()) if _is_named(folder)]
+    unusable: list[tuple[Path, CheckpointError]] = []
+    for folder in sorted(there, key=_step_by_name, reverse=True):
+        numbered = _step_by_name(folder)[0] >= 0 and folder.is_dir() and any(folder.iterdir())
+        if beyond >= 0 and _step_by_name(folder)[0] <= beyond:
+            break
+        if not numbered and not (folder / MANIFEST).is_file():
+            continue  # nobody's checkpoint
         try:
             verify_checkpoint(folder)
-        except CheckpointError:
+        except CheckpointError as error:
+            unusable.append((folder, error))
             continue
-        return folder
-    return None
+        return Found(folder, tuple(unusable))
+    return Found(None, tuple(unusable))
+
+
+def latest_checkpoint(root: Path) -> Path | None:
+    """The newest whole one of `find_checkpoints`."""
+    return find_checkpoints(root).newest
 
 
 def clear_leftovers(root: Path) -> None:
@@ -200,6 +221,11 @@ def _is_named(folder: Path) -> bool:
     hidden = folder.name.startswith(_HIDDEN) and folder.name.endswith(_REPLACED)
     name = folder.name.removeprefix(_HIDDEN).removesuffix(_REPLACED) if hidden else folder.name
     return name.startswith(_NAMED) and not (hidden and (folder.parent / name).exists())
+
+
+def _step_by_name(folder: Path) -> tuple[int, str]:
+    step = folder.name.removeprefix(_HIDDEN).removeprefix(_NAMED).removesuffix(_REPLACED)
+    return int(step) if step.isdecimal() else -1, folder.name
 
 
 class Saves(Protocol):
@@ -223,9 +249,11 @@ class Checkpoints:
 
         return write_checkpoint(folder, save, step=step, policy_version=policy_version, position=position)
 
-    def load(self, folder: Path) -> dict[str, Any]:
-        """Verify, load the learner, and give the position back as it was written."""
+    def load(self, folder: Path, belongs: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+        """Verify, let `belongs` refuse the position, load the learner, and give the position back as it was
+        written."""
         manifest = verify_checkpoint(folder)
+        belongs(manifest.position)
         for part in self._parts:
             part.load(folder)
         return manifest.position
@@ -240,9 +268,14 @@ def _damaged(folder: Path, what: str) -> CheckpointError:
 
 def _as_json(manifest: Manifest, folder: Path) -> str:
     try:
-        return json.dumps(asdict(manifest), indent=2, sort_keys=True, allow_nan=False)
+        content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
+        return json.dumps({**content, "sha256": _seal(content)}, indent=2, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"the position for {str(folder)!r} is not JSON: {error}") from error
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _describe_all(folder: Path) -> dict[str, dict[str, Any]]:

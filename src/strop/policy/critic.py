@@ -23,7 +23,7 @@ from strop.policy.optimizer import Optimizer
 from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.value_loss import value_loss
-from strop.policy.weights_file import read_tensors, write_tensors
+from strop.policy.weights_file import not_finite, read_tensors, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import HyperParameters
 
@@ -160,6 +160,11 @@ class Critic:
         missing = sorted(set(self._optimizer.masters) - set(masters))
         if missing:
             raise CheckpointError(f"the critic in {str(folder)!r} is of another model: no {missing[0]!r}")
+        if (broken := not_finite(masters)) is not None:
+            raise CheckpointError(
+                f"the critic in {str(folder)!r} is not finite: {broken!r} holds NaN or infinity",
+                fix="resume from an earlier checkpoint",
+            )
         state = read_tensors(folder / "trainer" / "critic_optimizer.safetensors")
         self._optimizer.load_state(masters, state)
 

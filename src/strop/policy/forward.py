@@ -15,6 +15,7 @@ from strop.errors import ModelError
 from strop.policy import llama
 from strop.policy.forest import Forest
 from strop.policy.logprobs import edge_logprobs
+from strop.policy.weights_file import not_finite
 
 
 def forest_logprobs(
@@ -63,10 +64,16 @@ def check_trainable(model: nn.Module) -> None:
     """Refuse a model whose logprobs these functions would not compute.
 
     Raises:
-        ModelError: attention that is not full (a tree mask would be ignored or cut), or logits that are not
-            simply the output embedding of the last hidden states (soft caps, scales).
+        ModelError: weights that are not finite; attention that is not full (a tree mask would be ignored or
+            cut), or logits that are not simply the output embedding of the last hidden states (soft caps,
+            scales).
     """
     config: Any = model.config
+    if (broken := not_finite(dict(model.named_parameters()))) is not None:
+        raise ModelError(
+            f"the weights of the model are not all finite: {broken!r} holds NaN or infinity",
+            fix="take a model, or a checkpoint, from before its numbers went wrong",
+        )
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if kinds != {"full_attention"} or (window and getattr(config, "layer_types", None) is None):

@@ -17,11 +17,12 @@ from strop.errors import ModelError
 from strop.policy.forest import Forest
 from strop.policy.forward import check_trainable, forest_logprobs
 from strop.policy.precision import working_dtype
+from strop.policy.weights_file import sha256_of
 from strop.schema.config import HyperParameters
 
 
 class Teacher:
-    """A frozen model of the student's tokenizer. `model` is taken over.
+    """A frozen model of the student's tokenizer. `model` is taken over; `sha256` is that of its weights.
 
     Raises:
         ModelError: another vocabulary, a context shorter than `max_length`, or a model that trees cannot be
@@ -45,6 +46,7 @@ class Teacher:
                 fix=f"set max_length to at most {context}, or take a teacher with a longer context",
             )
         check_trainable(model)
+        self.sha256 = sha256_of(dict(model.named_parameters()))
         chosen = dtype or working_dtype(hyper_parameters.train_dtype)[0]
         self._model = model.to(chosen).eval().requires_grad_(False)
         self._vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore[reportCallIssue]

@@ -26,7 +26,14 @@ from strop.policy.precision import working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.share import Share, num_bad_tokens, shares
 from strop.policy.teacher import Teacher
-from strop.policy.weights_file import has_names, read_tensors, sha256_of, write_model, write_tensors
+from strop.policy.weights_file import (
+    has_names,
+    not_finite,
+    read_tensors,
+    sha256_of,
+    write_model,
+    write_tensors,
+)
 from strop.schema.batch import Batch, MiniBatch, Pack, Score
 from strop.schema.config import HyperParameters
 
@@ -86,10 +93,9 @@ class Learner:
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
         }
-        # Neither is in a checkpoint: a resumed run must find in the model what this one did.
-        matters = self._reference is not None or self._adapter is not None
-        unchanged = exact if matters else self._frozen
-        self._start_sha256 = sha256_of(unchanged) if unchanged else None
+        # Not in a checkpoint, but a reference, frozen weights and a base are: a run goes on from its model only.
+        self._start_sha256 = sha256_of(exact)
+        self._named = str(getattr(model, "name_or_path", "") or "the model")
         self.policy_version = 0
 
     def weights(self) -> nn.Module:
@@ -168,7 +174,12 @@ class Learner:
             write_tensors(state / "masters.safetensors", masters)
         write_tensors(state / "optimizer.safetensors", self._optimizer.state())
         write_tensors(state / "rng.safetensors", {"torch": torch.get_rng_state()})
-        told = {"policy_version": self.policy_version, "start_sha256": self._start_sha256}
+        told = {
+            "policy_version": self.policy_version,
+            "start_sha256": self._start_sha256,
+            "start": self._named,
+            "teacher_sha256": self._teacher.sha256 if self._teacher is not None else None,
+        }
         (state / "state.json").write_text(json.dumps(told))
 
     def load(self, folder: Path) -> None:
@@ -176,7 +187,8 @@ class Learner:
         weights, which must be those of the run that saved.
 
         Raises:
-            CheckpointError: no trainer state, another model, or other start weights.
+            CheckpointError: no trainer state, another model, other start weights, another teacher, or
+                weights that are not finite. The learner is as it was then.
         """
         state = folder / "trainer"
         if not (state / "state.json").is_file():
@@ -187,18 +199,34 @@ class Learner:
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights: its KL reference or frozen weights "
-                "are not those of the model that is named now",
+                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had then; "
+                f"the job's model is {self._named!r} now",
                 fix="restore the model as it was, or start a new job with the checkpoint as its model",
+            )
+        if self._teacher is not None and told["teacher_sha256"] != self._teacher.sha256:
+            raise CheckpointError(
+                f"the run of {str(folder)!r} learned from another teacher than the job's is now",
+                fix="restore the teacher, or start a new job with the checkpoint as its model",
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
         missing = sorted(set(self._optimizer.masters) - set(saved))
         if missing:
             raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
+        if (broken := not_finite(saved)) is not None:
+            raise CheckpointError(
+                f"the weights in {str(folder)!r} are not all finite: {broken!r} holds NaN or infinity",
+                fix="resume from an earlier checkpoint",
+            )
         self._optimizer.load_state(saved, read_tensors(state / "optimizer.safetensors"))
         torch.set_rng_state(read_tensors(state / "rng.safetensors")["torch"])
         self.policy_version = int(told["policy_version"])
+
+    def learned(self) -> bool:
+        """Whether any trained weight is another one than the model had when the run began."""
+        if self._adapter is not None:  # what it adds is 0 as long as B is
+            return any(bool(site.b_OR.any()) for site in self._adapter.sites.values())
+        return sha256_of({**self._frozen, **self._optimizer.masters}) != self._start_sha256
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:
         """What must be computed of a mini-batch: nothing where it has no gradient at all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """All tensors of one file, or of a model folder."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     return {name: value for file in files for name, value in load_file(file).items()}
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The first name whose tensor holds a NaN or an infinity; None where all are finite."""
+    return next((name for name, value in tensors.items() if not bool(value.isfinite().all())), None)
 
 
 def sha256_of(tensors: dict[str, Tensor]) -> str:

@@ -179,7 +179,11 @@ class Host:
         with contextlib.suppress(Exception):  # its stderr may be closed
             print(user_traceback(error, root), file=sys.stderr)
         place = where_raised(error, root)
-        text = "".join((f"{type(error).__name__}: {_said_by(error)}", f" ({place})" if place else ""))
+        if isinstance(error, ValidationError):  # of several lines, the first of which says least
+            said = f"{error.title}: {validation_text(error, show_values=True)}"
+        else:
+            said = _said_by(error)
+        text = "".join((f"{type(error).__name__}: {said}", f" ({place})" if place else ""))
         return Failure(http_status=500, error_code=self._processor.code_of_raise, message=text)
 
     def _checked(self, result: object) -> Outcome:

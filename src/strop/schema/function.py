@@ -45,6 +45,11 @@ def _finite(value: object) -> object:
 FiniteFloat = Annotated[float, BeforeValidator(_finite)]
 """A float that is neither NaN nor infinite and was not made from a string or a bool."""
 
+MAX_REWARD = 1e15
+"""What a reward may be, above or below 0: its square, summed over all tokens of a batch, stays far within
+float32, in which losses and the norms of gradients are computed.
+"""
+
 
 def _code(value: object) -> object:
     """Functions written for DashScope may set a number; codes name metrics, so they stay one short line."""

@@ -40,7 +40,8 @@ class LocalRun(BaseModel):
     """What `strop run` asks of the private server that it keeps: a job file of this machine.
 
     `overrides` and `given_by` are those of `pipeline.config.load_job`; `out` is the folder
-    for its checkpoints, `resume` the checkpoint to go on from.
+    for its checkpoints, `resume` the checkpoint to go on from, with `accept_changes` also where functions or
+    validation rows are other ones since.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,6 +51,7 @@ class LocalRun(BaseModel):
     given_by: dict[str, str] = Field(default_factory=dict)
     out: Path | None = None
     resume: Path | None = None
+    accept_changes: bool = False
 
 
 class Evaluation(BaseModel):

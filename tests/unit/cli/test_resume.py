@@ -68,6 +68,18 @@ def test_a_checkpoint_alone_leaves_the_folder_to_the_new_run(tmp_path: Path):
     assert not elsewhere.lies_in(tmp_path / "out")
 
 
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(run: Path):
+    for place in (run / "checkpoints").iterdir():
+        (place / "weights").write_bytes(b"x")
+    for given, out in (("auto", run), (str(run), None), (str(run / "checkpoints"), None)):
+        with pytest.raises(ConfigError) as caught:
+            find_resumed(given, out)
+        told = str(caught.value)
+        assert "none of which can be used; step-000010: checkpoint" in told
+        assert "the content of 'weights' is not what was written" in told
+        assert "to begin anew, name another folder with --out" in told
+
+
 def test_auto_goes_on_where_there_is_something_and_else_begins(run: Path, tmp_path: Path):
     found = find_resumed("auto", run)
     assert found is not None

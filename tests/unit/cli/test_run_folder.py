@@ -82,6 +82,23 @@ def test_a_new_run_takes_no_folder_with_checkpoints_of_another(tmp_path: Path):
         assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
+def test_a_new_run_takes_no_folder_whose_checkpoints_are_all_damaged_either(tmp_path: Path):
+    for step in (3, 4):
+        (checkpoint(tmp_path, step) / "weights").write_bytes(b"x")
+    newer = checkpoint(tmp_path, 5) / "manifest.json"
+    newer.write_text('{"format": 99}')
+    with pytest.raises(ConfigError) as caught:
+        with claim(tmp_path):
+            raise AssertionError
+    assert "holds checkpoints of an earlier run, none of which can be used; step-000005: " in str(caught.value)
+    assert "has format 99, this version reads 2" in str(caught.value)
+    assert "resume with the version of strop that wrote it" in str(caught.value)
+    assert "another folder with --out" in str(caught.value)
+    assert sorted(one.name for one in (tmp_path / "checkpoints").iterdir()) == [
+        f"step-00000{step}" for step in (3, 4, 5)
+    ]
+
+
 def test_what_interrupted_writes_left_is_cleared_away_but_not_the_only_one_of_its_name(tmp_path: Path):
     kept = checkpoint(tmp_path, 1)
     shelf = kept.parent

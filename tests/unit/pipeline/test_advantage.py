@@ -54,6 +54,20 @@ def test_a_reward_that_is_not_finite_is_refused():
         group_advantages("grpo", [1.0, float("nan")])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("huge", [1e200, -1.7e308])
+def test_rewards_whose_squares_overflow_are_refused_with_the_bound(kind, huge):
+    with pytest.raises(ValueError, match=r"within 1e\+18 of 0, found 1(e\+200|\.7e\+308): scale them down"):
+        group_advantages(kind, [huge, 0.5])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_largest_rewards_have_finite_advantages(kind):
+    better, worse = group_advantages(kind, [1e15, -1e15])
+    assert better == -worse
+    assert better == pytest.approx({"grpo": 0.5**0.5, "rloo": 2e15}.get(kind, 1e15))
+
+
 def test_an_unknown_kind_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"grpo, dr_grpo, rloo, reinforce_pp_baseline; found 'gppo'"):
         group_advantages("gppo", [1.0, 0.0])  # pyright: ignore[reportArgumentType]

@@ -107,6 +107,24 @@ def test_discounts_outside_their_range_are_refused(changes):
         gae([0.0], [0.0], [1], **{"gamma": 1.0, "lam": 1.0, **changes})
 
 
+@pytest.mark.parametrize("huge", [1e200, -1.7e308, math.nan, math.inf])
+def test_rewards_whose_squares_overflow_are_refused_where_they_count(huge):
+    with pytest.raises(ValueError, match=r"within 1e\+18 of 0, found .* at 1"):
+        gae([0.0, huge], [0.0, 0.0], [1, 1], gamma=1.0, lam=1.0)
+    assert gae([0.0, huge], [0.0, 0.0], [1, 0], gamma=1.0, lam=1.0) == ([0.0, 0.0], [0.0, 0.0])
+
+
+def test_the_largest_rewards_have_finite_advantages_and_returns():
+    first, second = replace(sequence([1], [3]), reward=1e15), replace(sequence([2], [4]), reward=-1e15)
+    made = with_gae(batch(mini_batch(pack([first]), pack([second]))), [[0.0], [0.0]], gamma=1.0, lam=1.0)
+    assert [one.returns for one in sequences(made)] == [(1e15,), (-1e15,)]
+    assert [one.token_advantages for one in sequences(made)] == [
+        (pytest.approx(0.5**0.5),),
+        (pytest.approx(-(0.5**0.5)),),
+    ]
+    assert all(math.isfinite(value) or math.isnan(value) for value in gae_measures(made).values())
+
+
 @given(st.lists(numbers, min_size=3, max_size=20, unique=True))
 def test_whitened_values_have_mean_zero_and_variance_one(values):
     values = [10 * value + index for index, value in enumerate(values)]

@@ -10,6 +10,7 @@ from fakes.offline import START_LOSS, FakeOfflineLearner, example
 from fakes.recorder import FakeRecorder
 from strop.errors import CheckpointError, DataError, TrainingError
 from strop.pipeline.dataset import Dataset
+from strop.pipeline.failures import NothingLearned
 from strop.pipeline.offline import offline_batch, train_offline
 from strop.pipeline.ports import OfflineMachines
 from strop.pipeline.stop import StopFlag
@@ -131,14 +132,28 @@ async def test_a_resumed_run_learns_what_the_uninterrupted_one_does(tmp_path) ->
     finished = await again.train(config, **data, resume_from=result.checkpoint)
     assert finished.status is JobStatus.SUCCEEDED
     assert "already_finished" in again.recorder.kinds()
+    assert finished.already_finished
     assert again.learner.batches == []
 
 
 async def test_a_run_is_not_resumed_with_other_rows_or_as_another_training(tmp_path) -> None:
     first = await Bench(tmp_path).train(job(max_steps=1))
-    for config, data in ((job(max_steps=2), rows(9)), (job("cpt", max_steps=2), rows(8))):
-        with pytest.raises(CheckpointError, match="other training rows"):
+    for config, data, told in (
+        (job(max_steps=2), rows(9), "training rows were 8 rows ("),
+        (job("cpt", max_steps=2), rows(8), "training.type was 'sft', is 'cpt'"),
+    ):
+        with pytest.raises(CheckpointError, match="made by another job") as caught:
             await Bench(tmp_path).train(config, data, resume_from=first.checkpoint)
+        assert told in str(caught.value)
+
+
+async def test_a_run_that_changed_no_weight_fails_and_keeps_its_checkpoint(bench) -> None:
+    bench.learner.learned = lambda: False
+    with pytest.raises(NothingLearned, match="2 had a gradient, or a rate, too small") as caught:
+        await bench.train(job("dpo", max_steps=2), rows(8, pairs=True))
+    assert "lower dpo_beta" in str(caught.value)
+    assert bench.recorder.statuses[-1] is JobStatus.FAILED
+    assert [one["published"] for one in bench.recorder.checkpoints] == [False]
 
 
 async def test_the_checkpoint_of_the_lowest_loss_stays(tmp_path) -> None:

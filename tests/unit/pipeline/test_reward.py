@@ -260,3 +260,58 @@ async def test_a_group_function_is_told_the_row_the_ends_and_the_phase():
     }
     usage = {"completion_tokens": 1, "prompt_tokens": 1, "total_tokens": 2}
     assert told["completions"] == [{"finish_reason": "stop", "usage": usage}] * 2
+
+
+@pytest.mark.parametrize("value", [1e200, -1.7e308, 1.1e15])
+async def test_a_score_that_no_loss_could_hold_fails_the_rollout_by_function_sample_value_and_mend(value):
+    functions = FakeFunctions(right=gives(value))
+    (one,) = await score(plan(function("right")), functions, member(0))
+    assert (one.status, one.reward, one.error_code) == (TaskStatus.FAILED, None, "invalid_output")
+    assert one.error == (
+        f"reward function 'right': scored sample 'q' with {value:g}; rewards go to 1e+15 above and below 0: "
+        "scale them down, best to about 1"
+    )
+    assert len(functions.inputs("right")) == 3
+
+
+async def test_the_largest_score_that_is_allowed_counts():
+    (one,) = await score(plan(function("right")), FakeFunctions(right=gives(-1e15)), member(0))
+    assert (one.status, one.reward) == (TaskStatus.SUCCESS, -1e15)
+
+
+@pytest.mark.parametrize(
+    ("weights", "scores", "told"),
+    [
+        ((1e9, 1.0), (1e9, 0.5), "is 1e+18, from 1e+09 x 1e+09 of 'a' + 1 x 0.5 of 'b'"),
+        ((1e300, 1.0), (1e10, 0.5), "is inf, from 1e+300 x 1e+10 of 'a' + 1 x 0.5 of 'b'"),
+        ((1e300, -1e300), (1e10, 1e10), "is nan, from 1e+300 x 1e+10 of 'a' + -1e+300 x 1e+10 of 'b'"),
+    ],
+)
+async def test_weights_that_make_a_sum_too_large_fail_the_rollout_with_every_part(weights, scores, told):
+    one, two = (function(name, weight) for name, weight in zip("ab", weights, strict=True))
+    (scored,) = await score(plan(one, two), FakeFunctions(a=gives(scores[0]), b=gives(scores[1])), member(0))
+    assert (scored.status, scored.error_code) == (TaskStatus.FAILED, "invalid_output")
+    assert scored.error is not None
+    assert f"the reward of sample 'q' {told}; rewards go to 1e+15" in scored.error
+
+
+async def test_group_scores_have_the_same_bounds_alone_and_in_the_sum():
+    def shares(payload):
+        scores = [1.0, 2e15] if len(payload.agent_outputs) == 2 else [1.0, 2.0, 9e14]
+        return GroupRewardOutput(reward=GroupReward(rewards=[Reward(reward_score=value) for value in scores]))
+
+    functions = FakeFunctions(share=shares, right=gives(9e14))
+    scored = await score(plan(group=SHARE), functions, member(0), member(1))
+    assert {one.status for one in scored} == {TaskStatus.FAILED}
+    assert "group_reward function 'share': scored sample 'q' with 2e+15" in (scored[0].error or "")
+    # 9e14 + 0.5 * 9e14 is too much for the third alone.
+    scored = await score(plan(function("right"), group=SHARE), functions, member(0), member(1), member(2))
+    assert [one.reward for one in scored] == [9e14 + 0.5, 9e14 + 1, None]
+    assert "from 1 x 9e+14 of 'right' + 0.5 x 9e+14 of 'share'" in (scored[2].error or "")
+
+
+async def test_a_rollout_that_scores_itself_has_the_same_bounds():
+    (one,) = await score(plan(), FakeFunctions(), member(0, preset=-1e200))
+    assert (one.status, one.reward, one.error_code) == (TaskStatus.FAILED, None, "invalid_output")
+    assert one.error is not None
+    assert one.error.startswith("rollout function: reward_score: scored sample 'q' with -1e+200; rewards go")

@@ -1,11 +1,14 @@
 """A checkpoint is whole or it is not there."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors import SafetensorError
@@ -14,6 +17,8 @@ from strop.errors import CheckpointError
 from strop.policy import checkpoint
 from strop.policy.checkpoint import (
     MANIFEST,
+    Checkpoints,
+    find_checkpoints,
     latest_checkpoint,
     read_manifest,
     verify_checkpoint,
@@ -63,7 +68,9 @@ def test_a_checkpoint_of_the_same_name_is_replaced(tmp_path: Path):
         (lambda folder: (folder / "trainer" / "state.json").write_text("[]"), "'trainer/state.json'"),
         (lambda folder: (folder / MANIFEST).unlink(), "no manifest.json"),
         (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read"),
-        (lambda folder: (folder / MANIFEST).write_text('{"format": 7}'), "format 7, this version reads 1"),
+        (lambda folder: (folder / MANIFEST).write_text("[]"), "cannot be read"),
+        (lambda folder: (folder / MANIFEST).write_text("[" * 100_000), "cannot be read"),
+        (lambda folder: (folder / MANIFEST).write_text('{"format": 7}'), "format 7, this version reads 2"),
     ],
 )
 def test_damage_is_named_and_the_one_before_is_the_latest(damage, message: str, tmp_path: Path):
@@ -73,6 +80,75 @@ def test_damage_is_named_and_the_one_before_is_the_latest(damage, message: str, 
     with pytest.raises(CheckpointError, match=message):
         verify_checkpoint(newer)
     assert latest_checkpoint(tmp_path) == older
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"files": []},
+        {"files": {}},
+        {"files": None},
+        {"step": "2"},
+        {"position": {}},
+        {"position": {"row": 9, "epoch": 0}},
+        {"policy_version": 5},
+        {"more": 1},
+        {"sha256": None},
+    ],
+)
+def test_an_edited_manifest_is_refused_by_its_file_with_the_mend(edit: dict, tmp_path: Path):
+    place = written(tmp_path, 2) / MANIFEST
+    place.write_text(json.dumps({**json.loads(place.read_text()), **edit}))
+    with pytest.raises(CheckpointError, match="manifest.json' is not as it was written") as caught:
+        verify_checkpoint(tmp_path / "step-2")
+    assert "fix: put the original back, or resume from another checkpoint" in str(caught.value)
+
+
+def test_a_manifest_that_was_only_laid_out_anew_still_counts(tmp_path: Path):
+    place = written(tmp_path, 2) / MANIFEST
+    place.write_text(json.dumps(json.loads(place.read_text())))
+    assert verify_checkpoint(tmp_path / "step-2").step == 2
+
+
+def test_checkpoints_that_cannot_be_used_are_told_of_beside_the_newest_that_can(tmp_path: Path):
+    for step in (1, 2, 3):
+        written(tmp_path, step)
+    (tmp_path / "step-3" / MANIFEST).unlink()
+    (tmp_path / "step-2" / "weights.bin").unlink()
+    (tmp_path / "step-4").mkdir()  # nothing in it: nobody's
+    (tmp_path / "step-notes").mkdir()
+    (tmp_path / "step-notes" / "a.txt").write_text("mine")
+    found = find_checkpoints(tmp_path)
+    assert found.newest == tmp_path / "step-1"
+    assert [(folder.name, error.message.split(": ")[-1]) for folder, error in found.unusable] == [
+        ("step-3", "it has no manifest.json"),
+        ("step-2", "'weights.bin' is missing"),
+    ]
+    assert [folder.name for folder, _ in find_checkpoints(tmp_path, beyond=2).unusable] == ["step-3"]
+    (tmp_path / "step-1" / "weights.bin").unlink()
+    assert (find_checkpoints(tmp_path).newest, len(find_checkpoints(tmp_path).unusable)) == (None, 3)
+
+
+def test_a_position_of_another_job_is_refused_before_anything_is_loaded(tmp_path: Path):
+    class Part:
+        loaded = False
+
+        def save(self, folder: Path) -> None:
+            (folder / "part").write_text("x")
+
+        def load(self, folder: Path) -> None:
+            self.loaded = True
+
+    def refuse(position: Mapping[str, Any]) -> None:
+        raise CheckpointError(f"not mine: {position}")
+
+    part = Part()
+    folder = Checkpoints(part).write(tmp_path / "step-1", step=1, policy_version=1, position={"row": 7})
+    with pytest.raises(CheckpointError, match=r"not mine: \{'row': 7\}"):
+        Checkpoints(part).load(folder, refuse)
+    assert not part.loaded
+    assert Checkpoints(part).load(folder, lambda position: None) == {"row": 7}
+    assert part.loaded
 
 
 def test_a_checkpoint_and_its_successor_change_places_in_one_step(
@@ -192,6 +268,20 @@ def test_a_kill_at_any_moment_of_writing_leaves_a_whole_checkpoint(moment: int, 
     assert latest.name == (".step-1.replaced" if aside else name if moment == 4 else "step-1")
     written(tmp_path, 2 if name == "step-2" else 1)  # and the next write is not in the way of what is left
     assert not [path for path in os.listdir(tmp_path) if path.startswith(".")]
+
+
+def test_a_learner_killed_while_it_saves_leaves_a_whole_checkpoint_each_time():
+    """The small version of `make soak`'s 50 kills at random moments."""
+    tests = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "soak.saving", "3"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tests), *sys.path])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "newest whole checkpoint found after 3 of 3 kills" in done.stdout
 
 
 TOO_LARGE = """

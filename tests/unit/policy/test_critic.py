@@ -13,7 +13,7 @@ from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.errors import CheckpointError
 from strop.observability.metrics import check_names
 from strop.pipeline.batch import pack
-from strop.pipeline.gae import with_gae
+from strop.pipeline.gae import gae_measures, with_gae
 from strop.policy import critic as critic_module
 from strop.policy.critic import Critic
 from strop.schema.batch import Batch, Pack
@@ -166,6 +166,32 @@ def test_it_learns_the_returns():
     # Where contexts are shared the mean is the best there is: of 1, 0, 0.5 after the prompt, of 1 and 0 after
     # each of two tokens more. What is left is 3 x 0.5 of squared distance.
     assert losses[-1] == pytest.approx(1.5 / 26, abs=1e-3)
+
+
+def told_by_the_prompt(seed: int) -> list[Pack]:
+    """Single rollouts whose prompt alone says whether they will be rewarded; answers say nothing."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def ids(count: int) -> list[int]:
+        return torch.randint(20, 200, (count,), generator=generator).tolist()
+
+    return [
+        rewarded(pack([sequence([3, 7 + number % 2, *ids(2)], ids(3), rollout_id=f"r{number}")]), number % 2)
+        for number in range(8)
+    ]
+
+
+def test_it_learns_to_tell_prompts_apart_where_they_tell_the_return():
+    """Before an update nothing is explained; later most of the variance on prompts never seen is."""
+    ours = Critic(tiny_llama(), settings(critic_learning_rate=3e-3), total_steps=100)
+    explained = []
+    for step in range(1, 41):
+        made = batch(mini_batch(*told_by_the_prompt(step)), step=step)
+        made = with_gae(made, ours.values(made), gamma=1.0, lam=1.0)
+        explained.append(gae_measures(made)["critic/vf_explained_var"])
+        ours.update(made)
+    assert explained[0] == pytest.approx(0, abs=1e-4)
+    assert min(explained[-5:]) > 0.8, explained
 
 
 def test_a_value_may_move_from_the_steps_start_by_the_clip_and_is_counted():

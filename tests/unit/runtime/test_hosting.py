@@ -154,6 +154,20 @@ async def test_an_exception_is_a_failure_with_its_text(
     assert type(error).__name__ in capsys.readouterr().err
 
 
+class NotANumber(AbstractRewardProcessor):
+    def process(self, input: RewardInput) -> RewardOutput:
+        return RewardOutput(reward=Reward(reward_score=math.nan))
+
+
+async def test_an_output_that_could_not_be_made_is_told_whole_in_its_first_line(host_of: HostOf) -> None:
+    outcome = await host_of(NotANumber()).run(INPUT)
+    assert isinstance(outcome, Failure)
+    text = "ValidationError: Reward: reward_score: expected a finite number, found nan ("
+    assert outcome.message.startswith(text)
+    assert outcome.message.endswith("in process)")
+    assert "\n" not in outcome.message
+
+
 async def test_a_stop_iteration_in_a_thread_does_not_hang(host_of: HostOf) -> None:
     outcome = await host_of(Raises(StopIteration())).run(INPUT)
     assert isinstance(outcome, Failure)
