@@ -1,23 +1,15 @@
 """A learner of a tiny model, groups for it, and what its weights say of them."""
 
-import math
-from dataclasses import replace
-from pathlib import Path
-import pytest
 import torch
+
 from fakes.model import tiny_llama
-from fakes.packs import batch, mini_batch, random_pack, sequence
+from fakes.packs import random_pack, sequence
 from fakes.tokenizer import tiny_tokenizer
-from strop.errors import CheckpointError, ModelError
 from strop.pipeline.batch import pack
-from strop.policy import update
-from strop.policy.checkpoint import Checkpoints
 from strop.policy.forest import make_forests
 from strop.policy.forward import forest_logprobs
 from strop.policy.update import Learner
 from strop.schema.config import HyperParameters
-
-
 
 GROUP = random_pack(0)
 

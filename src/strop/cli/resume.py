@@ -105,9 +105,7 @@ def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
     return Resumed(checkpoint=checkpoint, folder=out.absolute() if out else own, saved=saved)
 
 
-def finished_result(
-    config: JobConfig, resumed: Resumed, *, accept_changes: bool = False
-) -> RunResult | None:
+def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool = False) -> RunResult | None:
     """What a run ended with that has nothing left to do; None where there is, and for offline trainings, whose
     rows are known only with the tokenizer.
 
@@ -118,8 +116,8 @@ def finished_result(
     from strop.cli.session import load_both, with_dtypes
     from strop.pipeline.course import RunResult
     from strop.pipeline.dataset import load_dataset
-    from strop.pipeline.job_notes import total_steps
     from strop.pipeline.inputs import code_hashes
+    from strop.pipeline.job_notes import total_steps
     from strop.pipeline.position import saved_position, start_position
     from strop.pipeline.save import best_below, kept_in
     from strop.schema.job import JobStatus

@@ -35,7 +35,7 @@ OverlapNotes = Callable[[Dataset[Item], Dataset[Item]], Sequence[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """How a run ended. `validations` holds (step, mean@1), of an offline run (step, loss); `checkpoint` is
-    the newest, `best` the one that validated best, if any. `already_finished`: there was nothing left to do."""
+    the newest, `best` the one that validated best, if any. `already_finished`: nothing was left to do."""
 
     status: JobStatus
     steps: int
@@ -184,6 +184,9 @@ class Course(ABC, Generic[Item]):
         if (found := changes(saved["made_from"], self.position.made_from)) is not None:
             text = f"goes on after changes that were accepted: {'; '.join(found.lines)}"
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
+            # What others measured, or on other rows, is compared with nothing from now on.
+            kept = [{**one, "validation": None} for one in saved["kept"]]
+            saved = {**saved, "kept": kept, "validations": []}
         self.position = saved_position(saved, self.position, accept_changes=self._accept_changes)
         self.policy_version = int(saved["policy_version"])
         self.names = NameGate(admitted=saved["metric_names"])

@@ -45,7 +45,7 @@ def nothing_learned(at: Position, *, critic_warmup: int) -> NothingLearned:
         (warmed, "were the critic's alone (critic_warmup)", "lower critic_warmup"),
         (
             idle,
-            "had nothing to learn from: every advantage was 0, as where all rollouts of a group get one reward",
+            "had nothing to learn from: every advantage was 0, as where a group gets one reward",
             "look at the trajectories: the rows may be too easy or too hard, or the reward constant",
         ),
         (

@@ -45,8 +45,8 @@ def gae(
     Returns:
         advantages_T and returns_T, 0.0 outside the mask. Neither is whitened; a return is advantage + value.
     Raises:
-        ValueError: lengths that differ; gamma or lam outside [0, 1]; a sampled token's reward that is not finite
-            or beyond `LARGEST`.
+        ValueError: lengths that differ; gamma or lam outside [0, 1]; a sampled token's reward that is not
+            finite or beyond `LARGEST`.
     Source:
         arXiv:1506.02438, section 3; ours: tokens outside the mask are skipped.
 

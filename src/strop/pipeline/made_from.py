@@ -49,7 +49,10 @@ class Changes:
 
 
 def made_from(
-    config: JobConfig, training: Iterable[object], validation: Iterable[object] | None, code: Mapping[str, str]
+    config: JobConfig,
+    training: Iterable[object],
+    validation: Iterable[object] | None,
+    code: Mapping[str, str],
 ) -> MadeFrom:
     """What decides on the steps of a run, beside the weights it began with, which the learner knows itself.
 

@@ -68,7 +68,9 @@ async def train_offline(
     def begin() -> _OfflineRun:
         held_out = None if validation is None else _as_json(validation)
         start = Position(made_from=made_from(config, _as_json(training), held_out, code))
-        return _OfflineRun(config, machines, training, validation, start, job_id, folder, stop, accept_changes)
+        return _OfflineRun(
+            config, machines, training, validation, start, job_id, folder, stop, accept_changes
+        )
 
     return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
 

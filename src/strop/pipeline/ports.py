@@ -133,8 +133,8 @@ class CheckpointWriter(Protocol):
         ...
 
     def load(self, folder: Path, belongs: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
-        """Verify the manifest, let `belongs` refuse the position, load the learner, give `position` back as it
-        was written."""
+        """Verify the manifest, let `belongs` refuse the position, load the learner, give `position` back as
+        it was written."""
         ...
 
 

@@ -17,6 +17,7 @@ from strop.schema.batch import Pack
 from strop.schema.config import JobConfig
 from strop.schema.trajectory import Group
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """The last completed step and where its successor draws from.
@@ -25,8 +26,8 @@ class Position:
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
     Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
     any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
-    with how many in a row. `idle` counts the steps in which there was nothing to learn from, `skipped` those of
-    which every update was left out for want of a finite gradient.
+    with how many in a row. `idle` counts the steps in which there was nothing to learn from, `skipped` those
+    whose every update was left out for want of a finite gradient.
     """
 
     made_from: MadeFrom

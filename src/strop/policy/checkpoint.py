@@ -249,7 +249,9 @@ class Checkpoints:
 
         return write_checkpoint(folder, save, step=step, policy_version=policy_version, position=position)
 
-    def load(self, folder: Path, belongs: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    def load(
+        self, folder: Path, belongs: Callable[[Mapping[str, Any]], None] = lambda position: None
+    ) -> dict[str, Any]:
         """Verify, let `belongs` refuse the position, load the learner, and give the position back as it was
         written."""
         manifest = verify_checkpoint(folder)

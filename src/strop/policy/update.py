@@ -93,7 +93,7 @@ class Learner:
         self._frozen = {
             name: exact[name] for name, weight in model.named_parameters() if not weight.requires_grad
         }
-        # Not in a checkpoint, but a reference, frozen weights and a base are: a run goes on from its model only.
+        # They are in no checkpoint, and a resumed run needs them: as reference, as base, as what is frozen.
         self._start_sha256 = sha256_of(exact)
         self._named = str(getattr(model, "name_or_path", "") or "the model")
         self.policy_version = 0
@@ -199,7 +199,7 @@ class Learner:
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had then; "
+                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had; "
                 f"the job's model is {self._named!r} now",
                 fix="restore the model as it was, or start a new job with the checkpoint as its model",
             )

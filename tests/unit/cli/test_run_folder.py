@@ -90,7 +90,9 @@ def test_a_new_run_takes_no_folder_whose_checkpoints_are_all_damaged_either(tmp_
     with pytest.raises(ConfigError) as caught:
         with claim(tmp_path):
             raise AssertionError
-    assert "holds checkpoints of an earlier run, none of which can be used; step-000005: " in str(caught.value)
+    assert "holds checkpoints of an earlier run, none of which can be used; step-000005: " in str(
+        caught.value
+    )
     assert "has format 99, this version reads 2" in str(caught.value)
     assert "resume with the version of strop that wrote it" in str(caught.value)
     assert "another folder with --out" in str(caught.value)

@@ -2,15 +2,14 @@
 
 import asyncio
 import math
-import shutil
+
 import pytest
-from fakes.bench import Bench, job, rows, run_facts
-from fakes.functions import last_digit, one_call_agent
-from strop.errors import CheckpointError, DataError, TrainingError
+
+from fakes.bench import Bench, job, rows
+from fakes.functions import one_call_agent
 from strop.observability.metrics import UnknownMetricError
 from strop.pipeline.failures import NothingLearned
 from strop.schema.job import JobStatus
-
 
 
 @pytest.fixture

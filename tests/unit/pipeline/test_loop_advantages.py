@@ -4,6 +4,7 @@ import pytest
 
 from fakes.bench import Bench, job
 from fakes.critic import FakeCritic, sequences_in
+from strop.pipeline.failures import NothingLearned
 from strop.schema.config import JobConfig
 from strop.schema.function import Reward, RewardInput, RewardOutput
 
@@ -75,7 +76,8 @@ async def test_flat_groups_are_taught_where_an_entropy_bonus_pulls(tmp_path):
         return RewardOutput(reward=Reward(reward_score=1.0))
 
     still = Bench(tmp_path / "still", right=flat)
-    await still.train(job(algorithm="grpo", **ALL))
+    with pytest.raises(NothingLearned):
+        await still.train(job(algorithm="grpo", **ALL))
     assert still.learner.batches == []
     bold = Bench(tmp_path / "bold", right=flat)
     await bold.train(job(algorithm="grpo", entropy_coeff=0.01, **ALL))

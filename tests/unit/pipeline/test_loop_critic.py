@@ -12,6 +12,7 @@ from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
 from strop.errors import TrainingError
 from strop.pipeline.dataset import Dataset
+from strop.pipeline.failures import NothingLearned
 from strop.pipeline.loop import train
 from strop.pipeline.ports import Machines
 from strop.pipeline.stop import StopFlag
@@ -127,7 +128,8 @@ async def test_groups_of_equal_rewards_still_teach(tmp_path):
 
 async def test_returns_as_expected_teach_the_policy_nothing(tmp_path):
     bench = Bench(tmp_path, right=lambda payload: RewardOutput(reward=Reward(reward_score=1.0)))
-    await bench.train(job())
+    with pytest.raises(NothingLearned):
+        await bench.train(job())
     assert (len(bench.critic.batches), len(bench.learner.batches)) == (1, 0)
     [text] = [text for kind, text, _ in bench.recorder.events if kind == "step_without_gradient"]
     assert text == "nothing to learn: every return was as far from its value as every other"

@@ -1,17 +1,13 @@
 """The whole flow on fakes: what fails in a step, and what ends a run."""
 
-import asyncio
-import math
-import shutil
 import pytest
-from fakes.bench import Bench, job, rows, run_facts
+
+from fakes.bench import Bench, job, rows
 from fakes.critic import FakeCritic
-from fakes.functions import last_digit, one_call_agent
-from strop.errors import CheckpointError, DataError, TrainingError
-from strop.observability.metrics import UnknownMetricError
+from fakes.functions import last_digit
+from strop.errors import DataError, TrainingError
 from strop.pipeline.failures import NothingLearned
 from strop.schema.job import JobStatus
-
 
 
 @pytest.fixture
@@ -160,8 +156,8 @@ async def test_a_run_that_changed_no_weight_fails_with_the_reason_and_keeps_its_
     assert [one["published"] for one in bench.recorder.checkpoints] == [False]
     again = Bench(tmp_path)
     again.capture.policy = bench.capture.policy
+    folder = bench.recorder.checkpoints[0]["folder"]
     with pytest.raises(NothingLearned):
-        folder = bench.recorder.checkpoints[0]["folder"]
         await again.train(job(**{"max_steps": 3, "eval_steps": 99} | hyper), resume_from=folder)
 
 

@@ -1,17 +1,13 @@
 """The whole flow on fakes: stopping, and going on from a checkpoint."""
 
-import asyncio
 import json
-import math
-import shutil
+
 import pytest
+
 from fakes.bench import Bench, job, rows, run_facts
-from fakes.functions import last_digit, one_call_agent
-from strop.errors import CheckpointError, DataError, TrainingError
-from strop.observability.metrics import UnknownMetricError
+from fakes.functions import last_digit
+from strop.errors import CheckpointError
 from strop.schema.job import JobStatus
-
-
 
 STOPS = [
     ("trajectories", 2, "validation"),
@@ -178,6 +174,8 @@ async def test_a_run_that_is_judged_otherwise_goes_on_only_where_that_is_accepte
     [text] = [text for kind, text, _ in second.recorder.events if kind == "changed"]
     assert text.startswith("goes on after changes that were accepted: ")
     assert told in text
+    if "validation" in changed:  # what other rows said of a step is compared with nothing any more
+        assert [step for step, _ in rest.validations] == [2]
     # From then on that is what the run is made from.
     third = Bench(tmp_path, stop_at=("metrics", 3))
     third.functions.functions["style"] = last_digit

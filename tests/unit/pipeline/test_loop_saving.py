@@ -1,15 +1,13 @@
 """The whole flow on fakes: when checkpoints are written, which stay, and which is the best."""
 
-import asyncio
-import math
 import shutil
-import pytest
-from fakes.bench import Bench, job, rows, run_facts
-from fakes.functions import last_digit, one_call_agent
-from strop.errors import CheckpointError, DataError, TrainingError
-from strop.observability.metrics import UnknownMetricError
-from strop.schema.job import JobStatus
 
+import pytest
+
+from fakes.bench import Bench, job
+from fakes.functions import last_digit
+from strop.errors import CheckpointError
+from strop.schema.job import JobStatus
 
 
 @pytest.fixture

@@ -284,7 +284,7 @@ async def test_the_largest_score_that_is_allowed_counts():
     [
         ((1e9, 1.0), (1e9, 0.5), "is 1e+18, from 1e+09 x 1e+09 of 'a' + 1 x 0.5 of 'b'"),
         ((1e300, 1.0), (1e10, 0.5), "is inf, from 1e+300 x 1e+10 of 'a' + 1 x 0.5 of 'b'"),
-        ((1e300, -1e300), (1e10, 1e10), "is nan, from 1e+300 x 1e+10 of 'a' + -1e+300 x 1e+10 of 'b'"),
+        ((1e300, 1e300), (1e10, -1e10), "is nan, from 1e+300 x 1e+10 of 'a' + 1e+300 x -1e+10 of 'b'"),
     ],
 )
 async def test_weights_that_make_a_sum_too_large_fail_the_rollout_with_every_part(weights, scores, told):

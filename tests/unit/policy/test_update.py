@@ -2,22 +2,24 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
+
 import pytest
 import torch
+
+from fakes.learning import (
+    FLAT,
+    GROUP,
+    OTHER,
+    largest_difference,
+    learner,
+    logprobs,
+    weights,
+)
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
-from fakes.tokenizer import tiny_tokenizer
-from strop.errors import CheckpointError, ModelError
 from strop.pipeline.batch import pack
 from strop.policy import update
-from strop.policy.checkpoint import Checkpoints
-from strop.policy.forest import make_forests
 from strop.policy.forward import forest_logprobs
-from strop.policy.update import Learner
-from strop.schema.config import HyperParameters
-from fakes.learning import FLAT, GROUP, OTHER, largest_difference, learner, logprobs, settings, weights, with_behaviour
-
 
 
 @pytest.mark.parametrize("algorithm", ["gspo", "grpo"])

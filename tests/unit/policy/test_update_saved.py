@@ -1,23 +1,17 @@
 """A learner of a tiny model: its dtypes, what it saves, and what it refuses."""
 
-import math
-from dataclasses import replace
 from pathlib import Path
+
 import pytest
 import torch
+
+from fakes.learning import GROUP, OTHER, largest_difference, learner, settings, weights
 from fakes.model import tiny_llama
-from fakes.packs import batch, mini_batch, random_pack, sequence
+from fakes.packs import batch, mini_batch, random_pack
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import CheckpointError, ModelError
-from strop.pipeline.batch import pack
-from strop.policy import update
 from strop.policy.checkpoint import Checkpoints
-from strop.policy.forest import make_forests
-from strop.policy.forward import forest_logprobs
 from strop.policy.update import Learner
-from strop.schema.config import HyperParameters
-from fakes.learning import FLAT, GROUP, OTHER, largest_difference, learner, logprobs, settings, weights, with_behaviour
-
 
 
 def test_bfloat16_keeps_updates_that_its_working_weights_would_round_away(tmp_path: Path):
@@ -133,10 +127,13 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path):
     Learner(LlamaForCausalLM(config), None, settings(), total_steps=1, dtype=torch.float32).save(
         tmp_path / "other"
     )
+    learner(torch.float32, lora_rank=2).save(tmp_path / "adapted")
     ours = learner(torch.float32)
     before = weights(ours)
-    with pytest.raises(CheckpointError, match="another model"):
+    with pytest.raises(CheckpointError, match="began with other weights"):
         ours.load(tmp_path / "other")
+    with pytest.raises(CheckpointError, match="is of another model: it has no"):
+        ours.load(tmp_path / "adapted")
     assert largest_difference(before, weights(ours)) == 0
 
 

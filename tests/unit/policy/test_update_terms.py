@@ -2,22 +2,24 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
+
 import pytest
 import torch
-from fakes.model import tiny_llama
-from fakes.packs import batch, mini_batch, random_pack, sequence
-from fakes.tokenizer import tiny_tokenizer
-from strop.errors import CheckpointError, ModelError
+
+from fakes.learning import (
+    FLAT,
+    GROUP,
+    OTHER,
+    largest_difference,
+    learner,
+    logprobs,
+    weights,
+    with_behaviour,
+)
+from fakes.packs import batch, mini_batch
 from strop.pipeline.batch import pack
-from strop.policy import update
-from strop.policy.checkpoint import Checkpoints
 from strop.policy.forest import make_forests
 from strop.policy.forward import forest_logprobs
-from strop.policy.update import Learner
-from strop.schema.config import HyperParameters
-from fakes.learning import FLAT, GROUP, OTHER, largest_difference, learner, logprobs, settings, weights, with_behaviour
-
 
 
 def test_entropy_is_that_of_the_sampling_temperature_at_the_start_of_the_step():
