@@ -185,8 +185,8 @@ class Course(ABC, Generic[Item]):
             text = f"goes on after changes that were accepted: {'; '.join(found.lines)}"
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
             # What others measured, or on other rows, is compared with nothing from now on.
-            kept = [{**one, "validation": None} for one in saved["kept"]]
-            saved = {**saved, "kept": kept, "validations": []}
+            saved["kept"] = [{**one, "validation": None} for one in saved["kept"]]
+            saved["validations"] = []
         self.position = saved_position(saved, self.position, accept_changes=self._accept_changes)
         self.policy_version = int(saved["policy_version"])
         self.names = NameGate(admitted=saved["metric_names"])

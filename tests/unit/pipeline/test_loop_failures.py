@@ -164,9 +164,9 @@ async def test_a_run_that_changed_no_weight_fails_with_the_reason_and_keeps_its_
 async def test_a_critic_that_learns_alone_makes_no_model(tmp_path):
     bench = Bench(tmp_path)
     bench.critic = FakeCritic()
-    with pytest.raises(NothingLearned, match=r"Of 2 steps, 2 were the critic's alone \(critic_warmup\)"):
-        await bench.train(job(max_steps=2, algorithm="ppo", critic_warmup=2))
-    assert len(bench.critic.batches) == 2
+    with pytest.raises(NothingLearned, match=r"Of 4 steps, 4 were the critic's alone \(critic_warmup\)"):
+        await bench.train(job(n_epochs=1, max_steps=9, algorithm="ppo", critic_warmup=5))
+    assert len(bench.critic.batches) == 4
 
 
 async def test_updates_that_left_every_weight_as_it_was_make_no_model(tmp_path):
