@@ -57,17 +57,18 @@ def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | No
         RequestError: the job file or its rows are wrong. StropError: the job FAILED; says which job, and why.
         typer.Exit: a second Ctrl-C ended it without a checkpoint.
     """
-    from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, follow
+    from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, Alarms, follow
     from strop.cli.private_server import private_server
 
     _hear_interrupts()
-    with private_server(trains=True) as own:
+    alarms = Alarms(console)
+    with private_server(trains=True, on_alarm=alarms.heard) as own:
         client = own.client
         job_id = client.jobs.run(asked).job_id
         with _interrupts(
             lambda: _cancel(client, job_id, console), lambda: own.supervisor.end(job_id), console
         ):
-            ended = follow(client, job_id, console, own=True)
+            ended = follow(client, job_id, console, own=True, told=alarms.told)
         if ended.status is JobStatus.FAILED:
             refused = bool(client.jobs.events(job_id, kind=REFUSED_EVENT))
             raise (RequestError if refused else StropError)(f"{job_id}: {ended.message}")

@@ -1,4 +1,6 @@
-"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through a server of its own."""
+"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through the server that runs here or one of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,9 @@ def run(
         typer.Option(
             metavar="URL",
             help=t(
-                "Train on this server instead of here; its key is STROP_API_KEY.",
-                "改在此服务上训练；密钥取 STROP_API_KEY。",
+                "Train on this server; its key is STROP_API_KEY. If not given: the one that runs here, else one "
+                "of this command's own.",
+                "在此服务上训练；密钥取 STROP_API_KEY。默认使用本机运行中的服务，没有则由本命令自行启动。",
             ),
         ),
     ] = None,
@@ -85,16 +88,16 @@ def run(
 
     asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
-        from strop.cli.submitting import run_there
-
         refuse_local(out=out, resume=resume)
-        raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
+        raise typer.Exit(_train_there(server, job, asked, as_json=as_json))
     config = load(job, *asked)
     if dry_run:
         check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
     console = Console(stderr=as_json)
+    if out is None and resume is None and (here := _server_for(config, console)) is not None:
+        raise typer.Exit(_train_there(here, job, asked, as_json=as_json))
     resumed = find_resumed(resume, out) if resume is not None else None
     told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
     if as_json:
@@ -109,6 +112,29 @@ run.__doc__ = t(
     "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
     "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
+
+
+def _server_for(config: JobConfig, console: Console) -> str | None:
+    """The server of this home, where one runs: it knows what else this machine is busy with.
+
+    What names a folder of this machine (`--out`, `--resume`, a model's) the command trains by itself: a server takes
+    names alone.
+    """
+    from strop.client.place import running_server
+    from strop.policy.model_names import is_name
+
+    models = filter(None, (config.model.name, config.training.teacher_model))
+    url = running_server() if all(map(is_name, models)) else None
+    if url is not None:
+        text = t(f"training on the server that runs here, {url}", f"在本机运行中的服务上训练：{url}")
+        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
+    return url
+
+
+def _train_there(server: str, job: Path, asked: Given, *, as_json: bool) -> int:
+    from strop.cli.submitting import run_there
+
+    return run_there(server, job, asked[0], as_json=as_json)
 
 
 def _train(
