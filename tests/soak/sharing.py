@@ -170,8 +170,8 @@ def share(count: int) -> Shared:
 
 def told(found: Shared) -> str:
     return (
-        f"{found.models} LoRA models of SmolLM2-135M (rank 16): one replica of {found.shared_mib:.0f} MiB holds "
-        f"all, against {len(found.alone_mib)} of {sum(found.alone_mib):.0f} MiB together with merged weights; "
+        f"{found.models} LoRA models of SmolLM2-135M (rank 16): one replica of {found.shared_mib:.0f} MiB "
+        f"holds all, against {len(found.alone_mib)} of {sum(found.alone_mib):.0f} MiB with merged weights; "
         f"{found.same} of {found.asked} greedy answers of up to {TOKENS} tokens are the same, asked at once; "
         f"{found.shared_s:.1f} s against {found.alone_s:.1f}; the last model was added in {found.add_s:.2f} s"
     )

@@ -12,7 +12,7 @@ import pytest
 
 from fakes.lora import save_lora_model
 from fakes.model import save_tiny_model
-from fakes.sampler import FakeSampler, until
+from fakes.sampler import FakeSampler
 from fakes.serving import Shop, served_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.engine import Engine, check_base, read_adapter
@@ -92,21 +92,23 @@ async def test_a_model_alone_has_no_such_address(shop: Shop) -> None:
     assert (await asked(shop, "load", {"lora_name": "x", "lora_path": "/"})).status_code == 404
 
 
-async def test_calls_of_a_model_that_is_taken_away_end_with_an_error(
+async def test_calls_of_a_model_that_is_taken_away_end_with_an_error_and_others_go_on(
     script: FakeSampler, hello: Hello
 ) -> None:
-    shop = Shop(served_model(script, script.tokenizer), read=lambda folder: script)
+    other = FakeSampler(script.tokenizer)
+    shop = Shop(served_model(script, script.tokenizer), read=lambda folder: other)
     await shop.open()
     await asked(shop, "load", {"lora_name": "mine", "lora_path": "/"})
-    script.allow(1)
-    streams = [
-        aiter(await shop.client().chat.completions.create(**{**hello(stream=True), "model": name}))
-        for name in ("mine", "tiny")
+    client = shop.client()
+    for sampler in (script, other):
+        sampler.allow(1)
+    going, leaving = [
+        await client.chat.completions.create(**{**hello(stream=True), "model": name})
+        for name in ("tiny", "mine")
     ]
-    await until(lambda: len(script.submitted) == 2)
     await asked(shop, "unload", {"lora_name": "mine"})
     with pytest.raises(openai.APIError, match="is stopping"):
-        await last_of(streams[0])
+        await last_of(leaving)
     script.allow(1000)
-    assert (await last_of(streams[1])).choices[0].finish_reason == "stop"
+    assert (await last_of(going)).choices[0].finish_reason == "stop"
     await shop.close()
