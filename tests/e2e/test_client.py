@@ -10,27 +10,22 @@ import pytest
 from fakes.command import Strop
 from fakes.server import serving
 from strop import Client
-from strop.server.server_file import written_down
 from strop.server.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
 from strop.store.models import register_model
 
 
-def test_a_run_uses_the_server_that_runs_here_and_shows_steps_validation_and_time_left_and_publishes(
+def test_a_run_on_a_server_shows_steps_validation_and_time_left_and_publishes(
     job_folder: Path, strop: Strop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        serving(home(), trainer=tuple(TRAINER_COMMAND)) as server,
-        written_down(home(), server.url),
-    ):
+    with serving(home(), trainer=tuple(TRAINER_COMMAND)) as server:
         with server.database.write() as session:
             register_model(session, "tiny", str(job_folder / "model"))
         monkeypatch.setenv("STROP_API_KEY", server.key)
         monkeypatch.setenv("COLUMNS", "200")
         changes = [word for name in ("model=tiny", "n_epochs=1", "eval_steps=2") for word in ("--set", name)]
-        done = strop("run", job_folder / "job.yaml", *changes)
+        done = strop("run", job_folder / "job.yaml", "--server", server.url, *changes)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"training on the server that runs here, {server.url}" in done.stdout
         lines = done.stdout.splitlines()
         steps = [line for line in lines if line.startswith("step ")]
         assert [line[:10] for line in steps] == [f"step   {step}/4" for step in (1, 2, 3, 4)]
