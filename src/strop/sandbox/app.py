@@ -164,8 +164,8 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
         """Cases run side by side: what one of them met is what the request met."""
         error: Exception = group
         while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        return await (refuse if isinstance(error, StropError) else fail)(request, error)  # pyright: ignore[reportArgumentType]
+            error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        return await (refuse if isinstance(error, StropError) else fail)(request, error)  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
