@@ -1,6 +1,4 @@
-"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through the server that runs here or one of
-its own.
-"""
+"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through a server of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from strop.cli.own_run import EXIT_CANCELED
+from strop.cli.interrupts import EXIT_CANCELED, leaving_at_once
+from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
@@ -45,7 +44,11 @@ def run(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]"),
+        typer.Option(
+            parser=named_folder,
+            metavar="PATH",
+            help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]",
+        ),
     ] = None,
     resume: Annotated[
         str | None,
@@ -76,30 +79,33 @@ def run(
         typer.Option(
             metavar="URL",
             help=t(
-                "Train on this server; its key is STROP_API_KEY. If not given: the one that runs here, else one "
-                "of this command's own.",
-                "在此服务上训练；密钥取 STROP_API_KEY。默认使用本机运行中的服务，没有则由本命令自行启动。",
+                "Train on this server instead of here; its key is STROP_API_KEY.",
+                "改在此服务上训练；密钥取 STROP_API_KEY。",
             ),
         ),
     ] = None,
 ) -> None:
     """"""
-    from strop.cli.resume import find_resumed
+    with leaving_at_once():
+        from strop.cli.resume import find_resumed
 
     asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
+        from strop.cli.submitting import run_there
+
         refuse_local(out=out, resume=resume)
-        raise typer.Exit(_train_there(server, job, asked, as_json=as_json))
-    config = load(job, *asked)
+        raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
+    with leaving_at_once():
+        config = load(job, *asked)
     if dry_run:
         check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
-    console = Console(stderr=as_json)
-    if out is None and resume is None and (here := _server_for(config, console)) is not None:
-        raise typer.Exit(_train_there(here, job, asked, as_json=as_json))
-    resumed = find_resumed(resume, out) if resume is not None else None
-    told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
+    console = Console(stderr=as_json, markup=False, emoji=False)
+    with leaving_at_once():
+        resumed = find_resumed(resume, out) if resume is not None else None
+        told = finished(config, resumed, console)
+    told = told or _train(job, asked, resumed, out, console)
     if as_json:
         print(json.dumps(told, indent=2))
     else:
@@ -112,29 +118,6 @@ run.__doc__ = t(
     "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
     "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
 )
-
-
-def _server_for(config: JobConfig, console: Console) -> str | None:
-    """The server of this home, where one runs: it knows what else this machine is busy with.
-
-    What names a folder of this machine (`--out`, `--resume`, a model's) the command trains by itself: a server takes
-    names alone.
-    """
-    from strop.client.place import running_server
-    from strop.policy.model_names import is_name
-
-    models = filter(None, (config.model.name, config.training.teacher_model))
-    url = running_server() if all(map(is_name, models)) else None
-    if url is not None:
-        text = t(f"training on the server that runs here, {url}", f"在本机运行中的服务上训练：{url}")
-        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
-    return url
-
-
-def _train_there(server: str, job: Path, asked: Given, *, as_json: bool) -> int:
-    from strop.cli.submitting import run_there
-
-    return run_there(server, job, asked[0], as_json=as_json)
 
 
 def _train(
@@ -291,7 +274,7 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
         table.add_row(key.removeprefix("training.hyper_parameters."), shown, _origin(origin), style=style)
-    Console(highlight=False, markup=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def value_at(described: Mapping[str, Any], key: str) -> Any:
@@ -312,7 +295,8 @@ def _origin(origin: str) -> str:
 def report(console: Console, told: Mapping[str, Any]) -> None:
     """Tell a person how it ended and what to do next."""
     steps, name = told["steps"], told["published_as"]
-    console.print(f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步"))
+    ended = f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")
+    console.print(ended, highlight=False, markup=False)
     if told["checkpoint"] is not None:
         model = name or told["checkpoint"]
         console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)

@@ -24,11 +24,6 @@ def registered(name: str) -> NamedModel | None:
     return next((model for model in _table() if model.name == name), None)
 
 
-def is_name(name: str) -> bool:
-    """Whether it is a name that servers take: the bundled model's, a published one's or one of the table."""
-    return name.lower() in BUNDLED_NAMES or registered(name) is not None
-
-
 def folder_here(name: str) -> Path | None:
     """Where the model lies, if nothing has to be fetched for it."""
     folder = os.path.expanduser(name)

@@ -14,10 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fakes.server import Server
-from strop.cli import app
+from strop.cli.commands import app
 from strop.errors import ConfigError, MissingError, StropError
-from strop.server.server_file import written_down
-from strop.store.home import home
 
 Strop = Callable[..., Result]
 
@@ -97,17 +95,6 @@ def test_run_on_a_server_submits_follows_and_sums_up(strop: Strop, server: Serve
     assert (told["status"], told["seed"], told["steps"], told["published_as"]) == ("SUCCEEDED", 3, 1, "tuned")
     with pytest.raises(ConfigError, match="--out"):
         strop("run", project / "job.yaml", "--server", server.url, "--out", "x")
-
-
-def test_run_trains_on_the_server_that_runs_here_if_there_is_one(
-    strop: Strop, server: Server, project: Path
-) -> None:
-    with written_down(home(), server.url):
-        done = strop("run", project / "job.yaml", "--json", "--seed", 5)
-    told = json.loads(done.stdout)
-    assert (told["status"], told["seed"], told["steps"]) == ("SUCCEEDED", 5, 1)
-    assert f"training on the server that runs here, {server.url}" in done.stderr
-    assert server.job(told["job_id"])["status"] == "SUCCEEDED"
 
 
 def test_ctrl_c_cancels_a_run_on_a_server_with_a_checkpoint(server: Server, project: Path) -> None:
