@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from strop.pipeline.foreign_words import OTHER_NAMES, OTHER_WORDS, not_here
 from strop.pipeline.job_file import KeyPath, dotted
+from strop.pipeline.job_yaml import short
 from strop.schema.config import JobConfig, OneOf
 
 
@@ -94,7 +95,7 @@ def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
 def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     """A word that is not among the choices, with the nearest that is."""
     choices = field.choices if field else ()
-    message = f"expected one of {', '.join(choices)}; found {value!r}"
+    message = f"expected one of {', '.join(choices)}; found {short(value)}"
     word = str(value).lower()
     if "cpt" in choices and word in OTHER_WORDS:
         return message, OTHER_WORDS[word]
@@ -111,6 +112,11 @@ def path_of(name: str) -> KeyPath | None:
     """The full path of a key that stands in exactly one section outside lists, such as `learning_rate`."""
     found = [(*section, key) for section, key in _walk(JobConfig, ()) if key == name and "[]" not in section]
     return found[0] if len(found) == 1 else None
+
+
+def keys_below(model: type[BaseModel]) -> list[str]:
+    """Every key of a section and of those below it, dotted, `[]` behind a list: `functions[].weight`."""
+    return [dotted((*section, key)).replace(".[]", "[]") for section, key in _walk(model, ())]
 
 
 def _all_homes() -> dict[str, list[str]]:
@@ -191,6 +197,9 @@ def _example(info: FieldInfo, choices: Sequence[str]) -> str:
     if isinstance(default, (int, float, str)) and default != "":
         return str(default)
     return choices[0] if choices else ""
+
+
+NO_BOUNDS = "(-inf, inf)"
 
 
 def _range(info: FieldInfo) -> str:

@@ -1,11 +1,12 @@
-"""No silent knob: every hyper-parameter has a probe."""
+"""No silent knob: every hyper-parameter and every other key of a job has a probe."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from strop.schema.config import HyperParameters
+from strop.pipeline.job_words import keys_below
+from strop.schema.config import HyperParameters, JobConfig
 
 
 def probes_of(name: str) -> set[str]:
@@ -30,3 +31,10 @@ def test_a_hyper_parameter_has_a_probe(knob, probed):
 
 def test_no_probe_is_of_a_knob_that_is_gone(probed):
     assert probed <= set(HyperParameters.model_fields)
+
+
+def test_every_other_key_of_a_job_has_a_probe_too():
+    sections = {"datasets", "functions", "functions[].fcmodel", "functions[].runtime", "training"}
+    sections |= {"training.hyper_parameters", "training.resources"}
+    keys = {name for name in keys_below(JobConfig) if not name.startswith("training.hyper_parameters.")}
+    assert keys - sections - {"job_name"} == probes_of("test_job_probes")
