@@ -44,8 +44,8 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """"""
-    from strop.cli.own_run import checked_folder, train_with_own_server
     from strop.cli.interrupts import EXIT_CANCELED
+    from strop.cli.own_run import checked_folder, train_with_own_server
     from strop.cli.run import given, load
     from strop.schema.submission import LocalRun
 

@@ -65,7 +65,10 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     place = next((one for one in _places(given) if one is not None and _is_folder(one)), None)
     if place is None:
         raise _problem(
-            t(f"there is no folder {given!r}, nor a job of that id", f"找不到目录 {given!r}，也没有此 id 的任务"),
+            t(
+                f"there is no folder {given!r}, nor a job of that id",
+                f"找不到目录 {given!r}，也没有此 id 的任务",
+            ),
             t(
                 "give the folder of a run, of one of its checkpoints, or the id of a job",
                 "请给出任务目录、检查点目录或任务 id",

@@ -111,8 +111,8 @@ class FunctionComponentModel(_Part):
 
 
 class FunctionComponentRuntime(RuntimeSizes, _Part):
-    """How a function runs: the sizes of a job file's runtime, and what clouds have beside. `env` is secret. An
-    event of the job says which of these choose nothing.
+    """How a function runs: the sizes of a job file's runtime, and what clouds have beside. `env` is secret.
+    An event of the job says which of these choose nothing.
     """
 
     layer_code: str | None = None

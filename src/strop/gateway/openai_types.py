@@ -131,7 +131,9 @@ def checked_request(data: dict[str, Any]) -> ChatRequest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise RequestRefused(f"{place}: {first['msg'].removeprefix('Value error, ')}", param=str(first["loc"][0])) from None
+        raise RequestRefused(
+            f"{place}: {first['msg'].removeprefix('Value error, ')}", param=str(first["loc"][0])
+        ) from None
     for name, value in (request.model_extra or {}).items():
         _check_extra(name, value)
     _check_agreement(request)

@@ -46,28 +46,35 @@ class JobFile:
     def override(self, path: KeyPath, value: object, place: str) -> None:
         """Set a value as if the file said so; sections that are missing are made. `place`: who says it."""
         at: Any = self.data
-        for depth, key in enumerate(path[:-1], start=1):
+        here: KeyPath = ()
+        for key in path[:-1]:
             if isinstance(at, dict):
-                section = cast("dict[str, Any]", at)
-                if not isinstance(section.get(str(key)), (dict, list)):
-                    section[str(key)] = {}
-                at = section[str(key)]
+                section, name = cast("dict[str, Any]", at), str(key)
+                here = (*here, name)
+                if not isinstance(section.get(name), (dict, list)):
+                    section[name] = {}
+                    self._placed(here, place)
+                at = section[name]
             elif _is_item(at, key):
-                at = at[key]
+                here, at = (*here, key), at[key]
             else:
-                self._nothing_there(path[:depth], at, place)
+                self._nothing_there((*here, key), at, place)
                 return
         if isinstance(at, dict):
+            here = (*here, str(path[-1]))
             cast("dict[str, Any]", at)[str(path[-1])] = value
         elif _is_item(at, path[-1]):
+            here = (*here, path[-1])
             at[path[-1]] = value
         else:
-            self._nothing_there(path, at, place)
+            self._nothing_there((*here, path[-1]), at, place)
             return
+        self._placed(here, place)
+
+    def _placed(self, path: KeyPath, place: str) -> None:
+        """Somebody else than the file says what stands at a path."""
         for below in [one for one in self.places if one[: len(path)] == path]:
             del self.places[below]
-        for depth in range(1, len(path)):
-            self.places.setdefault(path[:depth], place)
         self.places[path] = place
 
     def _nothing_there(self, path: KeyPath, around: object, place: str) -> None:

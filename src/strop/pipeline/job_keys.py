@@ -23,7 +23,6 @@ from strop.pipeline.job_yaml import MOST_SHOWN, short
 from strop.pipeline.training_types import keys_of_other_types
 from strop.schema.config import JobConfig
 
-
 MOST_TOLD = 50
 """Mistakes of one kind: each is looked at for what was meant, and a file of thousands is another file."""
 
@@ -109,8 +108,10 @@ def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | Non
             and float not in field.kinds
             and value.is_integer()
         ):
-            fix = f"write {int(value)}" if abs(value) < 1e15 else usual
-            yield path, f"expected a whole number in {field.range}, found {value!r}", fix
+            fits = abs(value) < 1e15
+            within = "" if fits else f" in {field.range}"
+            fix = f"write {int(value)}" if fits else usual
+            yield path, f"expected a whole number{within}, found {value!r}", fix
 
 
 def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
@@ -127,7 +128,8 @@ def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
 def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, str | None]:
     """One of pydantic's complaints in our words, with its mend."""
     kind, value, field = detail["type"], detail["input"], field_at(path)
-    expected = field.expected if field else "something else"
+    items = {"model_type": "keys and values", "string_type": "text"}  # of a list
+    expected = field.expected if field else items.get(detail["type"], "something else")
     usual = field.usual if field else None
     if kind == "value_error":
         return _contradiction(detail, path)

@@ -38,7 +38,7 @@ class _Loader(yaml.SafeLoader):
             self._check_depth()
         return super().add_indent(column)
 
-    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:  # noqa: N803  PyYAML's own
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
         self._check_depth()
         super().fetch_flow_collection_start(TokenClass)
 

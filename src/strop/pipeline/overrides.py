@@ -1,5 +1,6 @@
-"""`KEY=VALUE` of a command line or a program -> values set in a job as if its file said so. For `pipeline.config`
-and for clients that read a job to send it.
+"""`KEY=VALUE` of a command line or a program -> values set in a job as if its file said so.
+
+For `pipeline.config`, and for clients that read a job to send it.
 """
 
 from __future__ import annotations

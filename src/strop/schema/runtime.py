@@ -1,4 +1,4 @@
-"""How a function runs -> sizes, capacities and thresholds, each with the one range that every edge refuses by.
+"""How a function runs -> sizes, capacities and thresholds, each with the one range that every edge knows.
 
 The job file's section is here; the server's and the client's forms of it are made of the same `RuntimeSizes`.
 """

@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 100.0
 """Between 0, which is greedy, and the lower one, logits divided by it may leave what float32 can hold."""
 

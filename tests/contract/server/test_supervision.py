@@ -111,7 +111,9 @@ def test_a_trainer_that_its_owner_ends_at_once_is_canceled_and_nothing_else_is_b
     own_server.services.supervisor.end(job_id)
     own_server.becomes(job_id, "CANCELED")
     (event,) = [
-        one for one in own_server.get(f"/fine-tunes/{job_id}/events")["events"] if one["kind"] == "trainer_ended"
+        one
+        for one in own_server.get(f"/fine-tunes/{job_id}/events")["events"]
+        if one["kind"] == "trainer_ended"
     ]
     assert event["message"] == "the trainer was ended at once, as asked"
 

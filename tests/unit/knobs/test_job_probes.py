@@ -1,5 +1,6 @@
 """A probe for each key of a job beside its hyper-parameters: with two settings of it, something differs."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,7 @@ def _(folder: Path) -> None:
             create_job(session, new_job(config, f"ft-{step}"))
 
         def fill(part: Path, step: int = step) -> None:
+            (part / "config.json").write_bytes(b"{}")
             (part / "model.safetensors").write_bytes(b"w%d" % step)
 
         place = folder / f"step-{step}"
@@ -185,15 +187,16 @@ def _(folder: Path) -> None:
 @probe("functions[].preset", "functions[].params")
 def _(folder: Path) -> None:
     code = "    fcmodel:\n      classpath: functions/reward.py:Right\n"
-    for preset, params in (("exact_match", {"ignore_case": True}), ("contains", {})):
-        config = load_job(
-            write(folder, GOOD.replace(code, f"    preset: {preset}\n    params: {params}\n".replace("True", "true")))
-        )
+    for preset, params in (("exact_match", {"normalise": False}), ("contains", {})):
+        said = f"    preset: {preset}\n    params: {json.dumps(params)}\n"
+        config = load_job(write(folder, GOOD.replace(code, said)))
         assert worker_spec(config.functions[1], Path("/")).params == {"preset": preset, "params": params}
 
 
 def runtime(folder: Path, **values: object):
-    return loaded(folder, **{f"functions__1__runtime__{key}": value for key, value in values.items()}).functions[1]
+    return loaded(
+        folder, **{f"functions__1__runtime__{key}": value for key, value in values.items()}
+    ).functions[1]
 
 
 @probe("functions[].runtime.env")
@@ -207,7 +210,9 @@ def _(folder: Path) -> None:
 def _(folder: Path) -> None:
     for value in (1, 9):
         function = runtime(folder, concurrency=value)
-        assert worker_spec(function, Path("/")).concurrency == PoolSize.of(function.runtime).concurrency == value
+        assert (
+            worker_spec(function, Path("/")).concurrency == PoolSize.of(function.runtime).concurrency == value
+        )
 
 
 @probe(*(f"functions[].runtime.{name}" for name in ("cpu", "memory_size", "disk_size")))

@@ -115,7 +115,7 @@ BAD = [
     ("  - type: training", "  - type: training\n    data_source_type: oss", 5, "datasets[0].data_source_type", "file_id", "file_id"),
     ("  - type: reward", "  - {type: rollout, name: two, fcmodel: {classpath: functions/agent.py:Agent}}\n  - type: reward", 8, "functions", "at most one of type rollout, found 2", "keep one"),
     ("    name: right", "    name: right\n    reward_metric_weight: {a: 0}", 15, "functions[1].reward_metric_weight", "every weight is 0", "at least one"),
-    ("    name: right", "    name: right\n    reward_metric_weight: {a: -1}", 15, "functions[1].reward_metric_weight.a", "must lie in", ""),
+    ("    name: right", "    name: right\n    reward_metric_weight: {a: -1}", 15, "functions[1].reward_metric_weight.a", "must be at least 0, found -1", ""),
     ("    name: right", "    name: right\n    params: {a: 1}", 15, "functions[1].params", "are for a preset", "preset:"),
     ("    name: right", "    name: right\n    preset: exact_match", 15, "functions[1].preset", "stands beside fcmodel", "keep one"),
     ("    name: agent", "    reward_metric_weight: {a: 1}", 10, "functions[0].reward_metric_weight", "has no effect on a rollout", "remove it"),

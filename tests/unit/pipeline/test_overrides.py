@@ -126,16 +126,19 @@ def ends_in_our_own_words(made) -> None:
 KEYS = some.one_of(
     some.text(max_size=12),
     some.sampled_from(["functions", "datasets", "training", "model", "seed", "name", "functions.0", H]),
-    some.lists(some.sampled_from(["functions", "0", "7", "timeout", "runtime", "env", "[", "]", ".", "²", "-1"]))
-    .map(".".join),
+    some.lists(
+        some.sampled_from(["functions", "0", "7", "timeout", "runtime", "env", "[", "]", ".", "²", "-1"])
+    ).map(".".join),
 )  # fmt: skip
 VALUES = some.one_of(
     some.text(some.characters(exclude_categories=()), max_size=12),
-    some.sampled_from(["!!int x", "[[[[", "{a: 1}", "*a", "&a", "1e999", "-0", "~", "!!null x", "%", '"\\ud800"']),
+    some.sampled_from(
+        ["!!int x", "[[[[", "{a: 1}", "*a", "&a", "1e999", "-0", "~", "!!null x", "%", '"\\ud800"']
+    ),
 )
 
 
-@FEW
+@settings(FEW, max_examples=60)
 @given(pairs=some.lists(some.tuples(KEYS, VALUES), max_size=3))
 def test_any_text_as_key_and_value_ends_in_our_own_words(folder, pairs):
     ends_in_our_own_words(lambda: loaded(folder, *(f"{key}={value}" for key, value in pairs)))
@@ -144,15 +147,27 @@ def test_any_text_as_key_and_value_ends_in_our_own_words(folder, pairs):
     )
 
 
-WORDS = ["model", "datasets", "functions", "training", "hyper_parameters", "type", "file_name", "name", "seed"]
+WORDS = [
+    "model",
+    "datasets",
+    "functions",
+    "training",
+    "hyper_parameters",
+    "type",
+    "file_name",
+    "name",
+    "seed",
+]
 SCALARS = some.one_of(
     some.sampled_from([None, True, 1, -1, 10**40, 1e308, float("nan"), "", "x", "\ud800", "sft", "../.."]),
     some.sampled_from(WORDS),
 )
 DOCUMENTS = some.recursive(
     SCALARS,
-    lambda inner: some.lists(inner, max_size=3)
-    | some.dictionaries(some.sampled_from(WORDS) | some.text(max_size=4), inner, max_size=4),
+    lambda inner: (
+        some.lists(inner, max_size=3)
+        | some.dictionaries(some.sampled_from(WORDS) | some.text(max_size=4), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -166,7 +181,11 @@ def test_any_small_document_as_a_job_ends_in_our_own_words(folder, document, spo
     text = yaml.safe_dump(document, allow_unicode=False)
     if spoilt % 2:  # not quite YAML any more
         at = chance.randrange(len(text) + 1)
-        text = text[:at] + chance.choice(["[", "{", "'", '"', ": ", "- ", "&a ", "*a ", "!!int ", "\t", "%", "\x85"]) + text[at:]
+        text = (
+            text[:at]
+            + chance.choice(["[", "{", "'", '"', ": ", "- ", "&a ", "*a ", "!!int ", "\t", "%", "\x85"])
+            + text[at:]
+        )
     path = folder / "any.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     ends_in_our_own_words(lambda: load_job(path))

@@ -27,9 +27,7 @@ def leaves(annotation: Any) -> Iterator[Any]:
     if origin in (Union, UnionType):
         for one in get_args(annotation):
             yield from leaves(one)
-    elif origin is Annotated:
-        yield from leaves(get_args(annotation)[0])
-    elif origin is tuple:
+    elif origin is Annotated or origin is tuple:
         yield from leaves(get_args(annotation)[0])
     elif origin is dict:
         yield ("by name", get_args(annotation)[1])

@@ -78,7 +78,7 @@ class Supervisor:
             self._trainers.let_go()
 
     def end(self, job_id: str) -> None:
-        """Kill the job's trainer, at its owner's wish; the next look finds the job CANCELED. For any thread."""
+        """Kill the job's trainer, as its owner wants; the job will be CANCELED. For any thread."""
         self._ended.add(job_id)
         with self._database.read() as session:
             self._trainers.kill(get_job(session, job_id))
