@@ -110,8 +110,8 @@ def _number(text: str) -> float:
 def short(value: object) -> str:
     """A value as a message shows it.
 
-    >>> short("x" * 500)[-10:]
-    "xx...'"
+    >>> len(short("x" * 500)), short("x" * 500)[-6:]
+    (144, "xx...'")
     """
     text = repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 20]}...{text[-1]}"

@@ -60,7 +60,7 @@ def effective_keys(kind: TrainingType) -> frozenset[str]:
     """The hyper-parameters that do something in a training of this type.
 
     >>> sorted(effective_keys(TrainingType.REINFORCEMENT) - effective_keys(TrainingType.PG_OPD))[:2]
-    ['filter_groups', 'gamma']
+    ['cliprange_value', 'critic_learning_rate']
     >>> sorted(effective_keys(TrainingType.DPO) - effective_keys(TrainingType.SFT))
     ['dpo_beta', 'dpo_loss', 'label_smoothing']
     """

@@ -378,7 +378,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
         LOST, ("no function 'rw-nothing'", "register it"),
     ),
     "an instance with no processors": (
-        post("/fine-tunes/online/faas/jobId-1/x", {"cpu": -1}), BAD, ("cpu", "greater than 0"),
+        post("/fine-tunes/online/faas/jobId-1/x", {"cpu": -1}), BAD, ("cpu", "greater than or equal to 0.01"),
     ),
     # evaluations
     "an evaluation of two things": (

@@ -187,7 +187,7 @@ def _(folder: Path) -> None:
 @probe("functions[].preset", "functions[].params")
 def _(folder: Path) -> None:
     code = "    fcmodel:\n      classpath: functions/reward.py:Right\n"
-    for preset, params in (("exact_match", {"normalise": False}), ("contains", {})):
+    for preset, params in (("exact_match", {"normalise": ["case"]}), ("contains", {})):
         said = f"    preset: {preset}\n    params: {json.dumps(params)}\n"
         config = load_job(write(folder, GOOD.replace(code, said)))
         assert worker_spec(config.functions[1], Path("/")).params == {"preset": preset, "params": params}
