@@ -136,11 +136,11 @@ class HyperParameters(Section):
     kl_reward_type: KlKind = "k1"
     reference_kl: bool = True
     rollout_is: Literal["none", "token", "sequence"] = "none"
-    rollout_is_threshold: float | None = Field(default=None, ge=1, le=1000)
+    rollout_is_threshold: float | None = Field(default=None, ge=1, le=1_000_000)
     rollout_rs: Literal["none", "token", "geometric"] = "none"
     rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
-    rollout_rs_high: float | None = Field(default=None, gt=1, le=1000)
-    max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1_000_000)
+    rollout_rs_high: float | None = Field(default=None, gt=1, le=1_000_000)
+    max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1_000_000_000)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
     lora_rank: int | None = Field(default=None, ge=1, le=4096)

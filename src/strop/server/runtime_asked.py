@@ -92,9 +92,9 @@ def function_timeout(value: object) -> float | None:
     """Seconds that one call may take, where a client says so."""
     if value is None:
         return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not MIN_TIMEOUT_S <= value <= MAX_TIMEOUT_S:
-        raise RequestError(
-            f"timeout: found {value!r}, expected seconds in [{MIN_TIMEOUT_S:g}, {MAX_TIMEOUT_S}]"
-        )
+    outside = f"timeout: found {value!r}, expected seconds in [{MIN_TIMEOUT_S:g}, {MAX_TIMEOUT_S}]"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(outside)
+    if not MIN_TIMEOUT_S <= value <= MAX_TIMEOUT_S:
+        raise RequestError(outside)
     return float(value)
