@@ -114,11 +114,6 @@ def path_of(name: str) -> KeyPath | None:
     return found[0] if len(found) == 1 else None
 
 
-def keys_below(model: type[BaseModel]) -> list[str]:
-    """Every key of a section and of those below it, dotted, `[]` behind a list: `functions[].weight`."""
-    return [dotted((*section, key)).replace(".[]", "[]") for section, key in _walk(model, ())]
-
-
 def _all_homes() -> dict[str, list[str]]:
     homes: dict[str, list[str]] = {}
     for section, key in _walk(JobConfig, ()):

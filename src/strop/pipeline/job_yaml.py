@@ -36,11 +36,11 @@ class _Loader(yaml.SafeLoader):
     def add_indent(self, column: int) -> bool:
         if self.indent < column:
             self._check_depth()
-        return super().add_indent(column)
+        return bool(super().add_indent(column))  # pyright: ignore[reportUnknownMemberType]
 
     def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
         self._check_depth()
-        super().fetch_flow_collection_start(TokenClass)
+        super().fetch_flow_collection_start(TokenClass)  # pyright: ignore[reportUnknownMemberType]
 
     def _check_depth(self) -> None:
         if len(self.indents) + self.flow_level >= MAX_DEPTH:
