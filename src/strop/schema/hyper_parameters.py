@@ -140,7 +140,7 @@ class HyperParameters(Section):
     rollout_rs: Literal["none", "token", "geometric"] = "none"
     rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
     rollout_rs_high: float | None = Field(default=None, gt=1, le=1_000_000)
-    max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1_000_000_000)
+    max_grad_norm: float = Field(default=1.0, ge=1e-12, le=1_000_000_000)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
     lora_rank: int | None = Field(default=None, ge=1, le=4096)
