@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
     def add_indent(self, column: int) -> bool:
         if self.indent < column:
             self._check_depth()
-        return bool(super().add_indent(column))  # pyright: ignore[reportUnknownMemberType]
+        return cast("bool", super().add_indent(column))  # pyright: ignore[reportUnknownMemberType]
 
     def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
         self._check_depth()
