@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
 
 from strop.cli.init import template_names
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def strop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -21,6 +24,13 @@ def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
     )
+
+
+def test_templates_are_the_examples() -> None:
+    """Linked, not copied: what one shows, the other makes."""
+    assert template_names() == ["ark-math", "calculator", "judge", "langgraph-mcp"]
+    with as_file(files("strop").joinpath("templates")) as folder:
+        assert {path.resolve().parent for path in folder.iterdir()} == {EXAMPLES}
 
 
 @pytest.mark.parametrize("template", template_names())
