@@ -36,16 +36,21 @@ SERVER = Path(__file__).parents[1] / "calculator_server.py"
 MAX_TURNS = 4
 
 SYSTEM = "You solve problems with the calculator. End with ### ANSWER: and the result and ###."
-# One solved example of the whole exchange. Without it a small model almost never finds the form, and a reward
-# that is always 0 teaches nothing.
-EXAMPLE: list[BaseMessage] = [
-    HumanMessage("What is 35 + 48?"),
-    AIMessage(
-        "", tool_calls=[{"name": "calculate", "args": {"expression": "35 + 48"}, "id": "call_example"}]
-    ),
-    ToolMessage("83", tool_call_id="call_example"),
-    AIMessage("### ANSWER: 83 ###"),
-]
+
+
+def solved(expression: str, result: str) -> list[BaseMessage]:
+    """A whole exchange as the model should have it."""
+    call = {"name": "calculate", "args": {"expression": expression}, "id": f"call_example_{result}"}
+    return [
+        HumanMessage(f"What is {expression}?"),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage(result, tool_call_id=call["id"]),
+        AIMessage(f"### ANSWER: {result} ###"),
+    ]
+
+
+# Without examples a small model almost never finds the form, and a reward that is always 0 teaches nothing.
+EXAMPLES = [*solved("35 + 48", "83"), *solved("12 * 9", "108")]
 
 
 class CalcXRolloutProcessor(AbstractRolloutProcessor):
@@ -61,7 +66,7 @@ class CalcXRolloutProcessor(AbstractRolloutProcessor):
 
     @observe_processor
     async def process(self, input: RolloutInput) -> RolloutOutput:
-        asked = [SystemMessage(SYSTEM), *EXAMPLE, *convert_to_messages(input.messages)]
+        asked = [SystemMessage(SYSTEM), *EXAMPLES, *convert_to_messages(input.messages)]
         async with httpx.AsyncClient(timeout=None) as http:
             llm = ChatOpenAI(
                 model=input.model_resource.model_name,
@@ -106,7 +111,7 @@ def next_nodes(state: MessagesState) -> list[str]:
     """Calls that can be read go to the tools, those that cannot are refused; one turn may have both."""
     said = state["messages"][-1]
     assert isinstance(said, AIMessage)
-    since = state["messages"][len(EXAMPLE) + 1 :]
+    since = state["messages"][len(EXAMPLES) + 1 :]
     if sum(isinstance(message, AIMessage) for message in since) >= MAX_TURNS:
         return [END]
     nodes = ["tools"] * bool(said.tool_calls) + ["refuse"] * bool(said.invalid_tool_calls)
