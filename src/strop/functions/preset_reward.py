@@ -18,7 +18,8 @@ class PresetReward(AbstractRewardProcessor):
     def __new__(cls, preset: str, params: Mapping[str, Any]) -> PresetReward:
         """One that waits for others, as a judge does, is hosted as what it is: its calls can be canceled."""
         is_async = inspect.iscoroutinefunction(all_presets()[preset].score)
-        return super().__new__(_AwaitedPreset if is_async else cls)
+        chosen: type[PresetReward] = _AwaitedPreset if is_async else cls
+        return object.__new__(chosen)
 
     def __init__(self, preset: str, params: Mapping[str, Any]) -> None:
         super().__init__()
