@@ -4,7 +4,7 @@
 set -eu
 folder=$(cd "$(dirname "$0")" && pwd)
 venv="$folder/.venv-ray"
-version=${RAY:-2.52.1}
+version=${RAY:-2.60.0}
 
 command -v wrk >/dev/null || apt-get install -y -qq --no-install-recommends wrk
 if "$venv/bin/python" -c "import importlib.metadata as m, sys; sys.exit(m.version('ray') != '$version')" 2>/dev/null

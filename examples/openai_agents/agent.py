@@ -64,24 +64,27 @@ RUN = RunConfig(
 class AgentsSdk(AbstractRolloutProcessor):
     """Runs until there is no call. The trajectory's messages are those that were captured."""
 
+    def setup(self) -> None:
+        # One client for all rollouts; each only changes address and key.
+        self.client = AsyncOpenAI(api_key="set for each rollout")
+
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
-        key = resource.api_key.get_secret_value()
+        client = self.client.with_options(
+            base_url=resource.base_url, api_key=resource.api_key.get_secret_value()
+        )
         outputs: list[str] = []
-        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
-            agent = Agent(
-                name="calculator",
-                instructions=INSTRUCTIONS,
-                tools=[*TOOLS],
-                model=OpenAIChatCompletionsModel(model=resource.model_name, openai_client=client),
-            )
-            try:
-                result = await Runner.run(
-                    agent, list[Any](input.messages), max_turns=MAX_TURNS, run_config=RUN
-                )
-                outputs = tool_outputs(result)
-            except MaxTurnsExceeded:
-                pass  # what was said is captured, and the reward sees that there is no answer
+        agent = Agent(
+            name="calculator",
+            instructions=INSTRUCTIONS,
+            tools=[*TOOLS],
+            model=OpenAIChatCompletionsModel(model=resource.model_name, openai_client=client),
+        )
+        try:
+            result = await Runner.run(agent, list[Any](input.messages), max_turns=MAX_TURNS, run_config=RUN)
+            outputs = tool_outputs(result)
+        except MaxTurnsExceeded:
+            pass  # what was said is captured, and the reward sees that there is no answer
         return RolloutOutput(
             agent_output=AgentOutput(
                 messages=None,

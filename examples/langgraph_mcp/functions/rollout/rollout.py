@@ -63,19 +63,22 @@ class CalcXRolloutProcessor(AbstractRolloutProcessor):
         client = MultiServerMCPClient({"calculator": {"transport": "sse", "url": url, "timeout": 60}})
         self.tools = await client.get_tools()
         trace_tool(self.tools)  # after get_tools()
+        # For all rollouts: making one reads all certificates, and ChatOpenAI would make both for each.
+        self.http = httpx.AsyncClient(timeout=None)
+        self.unused = httpx.Client()
 
     @observe_processor
     async def process(self, input: RolloutInput) -> RolloutOutput:
         asked = [SystemMessage(SYSTEM), *EXAMPLES, *convert_to_messages(input.messages)]
-        async with httpx.AsyncClient(timeout=None) as http:
-            llm = ChatOpenAI(
-                model=input.model_resource.model_name,
-                base_url=input.model_resource.base_url,
-                api_key=input.model_resource.api_key,
-                http_async_client=http,
-            )
-            trace_client(llm)
-            state = await build_graph(llm, self.tools).ainvoke({"messages": asked})
+        llm = ChatOpenAI(
+            model=input.model_resource.model_name,
+            base_url=input.model_resource.base_url,
+            api_key=input.model_resource.api_key,
+            http_async_client=self.http,
+            http_client=self.unused,
+        )
+        trace_client(llm)
+        state = await build_graph(llm, self.tools).ainvoke({"messages": asked})
         results = [message for message in state["messages"][len(asked) :] if isinstance(message, ToolMessage)]
         return RolloutOutput(
             agent_output=AgentOutput(
