@@ -213,7 +213,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
         "datasets": [{"file_name": "stand-in"}],
         "file_name": "stand-in",
         "functions": [function],
-        "type": "reward",
+        "type": "tensorboard" if "trackers" in path else "reward",
+        "url": "http://stand.in",
         "fcmodel": function["fcmodel"],
         "classpath": f"stand.in{number}",
     }
@@ -246,6 +247,10 @@ def _example(key: str) -> str:
         "env": '{NAME: "value"}',
         "name": "calculator",
         "job_name": "calculator",
+        "trackers": "[tensorboard]",
+        "diagnosis": "{stop_on: [alarm]}",
+        "webhook": "{url: https://example.com/hook}",
+        "url": "https://example.com/hook",
     }
     return examples.get(key, "...")
 
