@@ -3,8 +3,8 @@
     python -m bench.spans [--spans 30000] [--rollouts 300]
 
 The rollout asks a model three times through a traced OpenAI client and calls two traced tools; model and
-receiver are processes of their own. Traced and untraced rollouts take turns. A model that answers at once shows
-the cost, one that takes 50 ms a call what a rollout feels of it.
+receiver are processes of their own. Traced and untraced rollouts take turns. A model that answers at once
+shows the cost, one that takes 50 ms a call what a rollout feels of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ TEXT = "Take both numbers, add them up and say what comes out of it. " * 16
 
 def serve_model(port_file: Path, delay_ms: int) -> None:
     """A chat model that says one thing, and a receiver that throws spans away."""
-    import uvicorn
     from fastapi import FastAPI
 
     app = FastAPI()

@@ -94,7 +94,7 @@ class World:
     pull: float = 0.0
     keyword_logit: float = 0.0
     narrow: int | None = None
-    """Steps in a row whose samples are all of one kind, with nothing but the shared table to learn them in."""
+    """Steps in a row whose samples are all of one kind, which only the shared table learns."""
 
     def steps(self, number: int) -> Iterator[tuple[int, dict[str, float], tuple[Group, ...]]]:
         """Each step's curves and groups."""

@@ -82,9 +82,7 @@ def _columns(curve: object) -> dict[str, object]:
 
 
 @router.get("/jobs/{job_id}/metrics.csv")
-def download(
-    services: ServicesHere, caller: CallerHere, job_id: str, naming: Naming = "strop"
-) -> Response:
+def download(services: ServicesHere, caller: CallerHere, job_id: str, naming: Naming = "strop") -> Response:
     """Every value of every curve: `metric,step,value`."""
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)

@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -66,10 +67,8 @@ class Webhook:
     def close(self, grace_s: float = GRACE_S) -> None:
         """Try once more what waits, but not for longer than the grace."""
         self._ending.set()
-        try:
+        with suppress(queue.Full):
             self._waiting.put_nowait(None)
-        except queue.Full:
-            pass
         self._thread.join(grace_s)
 
     def _run(self) -> None:
@@ -125,7 +124,8 @@ class Webhook:
 
 
 def signature(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """`v1,` and the HMAC. A secret `whsec_...` is base64, as Standard Webhooks has it; another is taken as it is.
+    """`v1,` and the HMAC. A secret `whsec_...` is base64, as Standard Webhooks has it; another is taken as
+    it is.
 
     >>> signature("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330",
     ...     b'{"test": 2432232314}')

@@ -63,8 +63,8 @@ def _ark() -> str:
 _ARK_HEAD = """\
 ## Ark's names · 方舟的指标名
 
-The same curves as Volcano Ark calls them: `strop jobs metrics JOB --names ark`, `naming=ark` of the API, the switch on
-the Metrics page. `custom` stands for metrics of functions, which Ark shows by their key alone.
+The same curves as Volcano Ark calls them: `strop jobs metrics JOB --names ark`, `naming=ark` of the API, the
+switch on the Metrics page. `custom` stands for metrics of functions, which Ark shows by their key alone.
 
 | Ark | here |
 |---|---|"""
@@ -72,9 +72,7 @@ the Metrics page. `custom` stands for metrics of functions, which Ark shows by t
 
 def _absent(group: str) -> str:
     """Names of other services below a group that have no metric here, and why."""
-    rows = [
-        f"| `{name}` | {en} | {zh} |" for name, (en, zh) in ABSENT.items() if name.split("/")[0] == group
-    ]
+    rows = [f"| `{name}` | {en} | {zh} |" for name, (en, zh) in ABSENT.items() if name.split("/")[0] == group]
     return "\n".join(["", "| Absent | Because | 原因 |", "|---|---|---|", *rows, ""]) if rows else ""
 
 

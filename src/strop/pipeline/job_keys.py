@@ -39,6 +39,9 @@ class Checked:
 def check_keys(file: JobFile) -> Checked:
     """Find everything wrong with names, types, ranges and the schema's own rules."""
     data = copy.deepcopy(file.data)
+    if isinstance(trackers := data.get("trackers"), list):
+        items = cast("list[Any]", trackers)
+        data["trackers"] = [{"type": item} if isinstance(item, str) else item for item in items]
     problems: list[Problem] = []
     doubtful: set[KeyPath] = set()
     for path in file.unread:

@@ -40,9 +40,9 @@ class Position:
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
-    Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to this one without
-    any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
-    with how many in a row.
+    Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to
+    this one without any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in
+    their last draws, with how many in a row.
     """
 
     draws_from: str

@@ -77,7 +77,8 @@ def describe(config: JobConfig) -> dict[str, Any]:
     ]
     if (webhook := described["diagnosis"]["webhook"]) is not None:
         # Whoever knows such an address may post to it.
-        webhook["url"] = f"{urlsplit(webhook['url']).scheme}://{urlsplit(webhook['url']).hostname}/{MASK}"
+        address = urlsplit(str(webhook["url"]))
+        webhook["url"] = f"{address.scheme}://{address.hostname}/{MASK}"
         webhook["secret"] = None if webhook["secret"] is None else MASK
     hyper = config.hyper_parameters
     values = described["training"]["hyper_parameters"] | {

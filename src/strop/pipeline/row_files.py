@@ -139,7 +139,7 @@ def _parts(batch: Any, path: Path, before: int) -> Iterator[list[dict[str, objec
 
 
 def _text_bytes(arrays: Sequence[Any]) -> int:
-    """Bytes of text that arrays hold once each row has its own: a dictionary has a text once for all of them."""
+    """Bytes of text that arrays hold once each row has its own: a dictionary has a text once for all rows."""
     import pyarrow  # pyright: ignore[reportMissingTypeStubs]
     import pyarrow.compute as compute  # pyright: ignore[reportMissingTypeStubs]
 
@@ -159,7 +159,7 @@ def _text_bytes(arrays: Sequence[Any]) -> int:
 
 
 def _open_parquet(path: Path) -> Any:
-    """Texts stay in the dictionaries that the file has them in: a value of megabytes may stand in every row."""
+    """Texts stay in the dictionaries that the file has them in: one of megabytes may stand in every row."""
     try:
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What a job file says of who else watches the run: trackers that its curves go to, and what a diagnosis does."""
+"""What a job file says of who else watches the run: trackers of its curves, and what a diagnosis does."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class TrackerType(StrEnum):
 
 class TrackerConfig(Section):
     """Where else a run's curves go. `tracking_uri` and `experiment` are MLflow's, `project`, `entity` and
-    `mode` Weights & Biases', `host` and `port` where Prometheus finds the run. Keys of access are no settings:
-    MLflow and Weights & Biases read theirs from the environment.
+    `mode` Weights & Biases', `host` and `port` where Prometheus finds the run. Keys of access are no
+    settings: MLflow and Weights & Biases read theirs from the environment.
     """
 
     type: TrackerType
@@ -59,13 +59,15 @@ class WebhookConfig(Section):
     """Where findings are sent as they begin and end. With a `secret`, each is signed by Standard Webhooks."""
 
     url: str = Field(max_length=2048)
-    secret: str | None = Field(default=None, min_length=16, max_length=256)
+    secret: str | None = Field(default=None, max_length=256)
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Contradiction("url: is no address of a web server", fix="e.g. https://example.com/hook")
+        if self.secret is not None and len(self.secret) < 16:
+            raise Contradiction("secret: is too short to sign with", fix="take 16 characters or more")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Values -> a run of MLflow, on the server that the job or `MLFLOW_TRACKING_URI` names, else in the run's folder."""
+"""Values -> a run of MLflow, where the job or `MLFLOW_TRACKING_URI` says, else in the run's folder."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ class MLflow:
 
 
 def _name(name: str) -> str:
-    """MLflow takes letters of any script, digits and `_-./ :`; others become `_`, as in `mean_1` for `mean@1`."""
+    """MLflow takes letters of any script, digits and `_-./ :`; others become `_`: `mean_1` for `mean@1`."""
     return re.sub(r"[^/\w.\- :]", "_", name)

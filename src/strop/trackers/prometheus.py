@@ -24,7 +24,10 @@ class Prometheus:
         registry = CollectorRegistry()
         self._job_id = run.job_id
         self._values = Gauge(
-            "strop_job_metric", "Newest value of a metric of the run.", ["job_id", "metric"], registry=registry
+            "strop_job_metric",
+            "Newest value of a metric of the run.",
+            ["job_id", "metric"],
+            registry=registry,
         )
         self._step = Gauge("strop_job_step", "Newest step of the run.", ["job_id"], registry=registry)
         port = PORT if config.port is None else config.port

@@ -42,7 +42,12 @@ class Tracking:
     """Hears what the store hears; hands finite values and the last status on."""
 
     def __init__(
-        self, trackers: Sequence[TrackerConfig], run: TrackedRun, tell: Tell, *, command: Sequence[str] = COMMAND
+        self,
+        trackers: Sequence[TrackerConfig],
+        run: TrackedRun,
+        tell: Tell,
+        *,
+        command: Sequence[str] = COMMAND,
     ) -> None:
         self._fed = [_Fed(tracker, run, tell, command) for tracker in trackers]
 
@@ -118,7 +123,10 @@ class _Fed:
         self._threads: list[threading.Thread] = []
         try:
             self._child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         except OSError as error:
             self._child = None
@@ -157,7 +165,7 @@ class _Fed:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            text = f"tracker {self._name} did not finish in {GRACE_S:g} s and was ended: its last steps may be missing"
+            text = f"tracker {self._name} did not finish in time and was ended: its last steps may be missing"
             self._tell("tracker_failed", text)
         for thread in self._threads:  # the process is gone, so both pipes are at their end
             thread.join()
@@ -189,7 +197,9 @@ class _Fed:
         self._gone.set()
         code = self._child.wait()
         if not self._ending.is_set() and code != 0:
-            self._tell("tracker_failed", f"tracker {self._name} ended with status {code}; the run goes on without it")
+            self._tell(
+                "tracker_failed", f"tracker {self._name} ended with status {code}; the run goes on without it"
+            )
 
     def _heard(self, line: bytes) -> None:
         try:
@@ -201,4 +211,6 @@ class _Fed:
         elif "lost" in said:
             self._tell("tracker_failed", f"tracker {self._name} did not take {said['lost']}")
         elif "failed" in said:
-            self._tell("tracker_failed", f"tracker {self._name} failed, the run goes on without it: {said['failed']}")
+            self._tell(
+                "tracker_failed", f"tracker {self._name} failed, the run goes on without it: {said['failed']}"
+            )

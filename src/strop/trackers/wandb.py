@@ -16,8 +16,8 @@ STEP = "step"
 class WeightsAndBiases:
     """The run's id is the job's, so that a job that goes on after a pause goes on in it.
 
-    Steps are a metric of their own: its own counter only rises, and a run that goes back to a checkpoint takes
-    steps anew.
+    Steps are a metric of their own: its own counter only rises, and a run that goes back to a checkpoint
+    takes steps anew.
     """
 
     def __init__(self, config: TrackerConfig, run: TrackedRun) -> None:
@@ -33,7 +33,7 @@ class WeightsAndBiases:
             settings=wandb.Settings(console="off", silent=True, disable_git=True, x_disable_stats=True),
         )
         self._run.define_metric("*", step_metric=STEP)
-        self.where = self._run.url or self._run.dir
+        self.where = str(self._run.dir if self._run.offline else self._run.url)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         self._run.log({**values, STEP: step})

@@ -93,7 +93,7 @@ def test_a_switch_shows_the_curves_that_ark_has_under_its_names(browser: httpx.C
     rows = browser.get("/console/jobs/ft-1/metrics.csv?naming=ark").text.splitlines()
     assert rows[0] == "metric,step,value"
     assert {row.split("/")[0] for row in rows[1:]} <= {"train", "test"}
-    assert browser.get("/console/jobs/ft-1/metrics?naming=other").status_code == 422
+    assert browser.get("/console/jobs/ft-1/metrics?naming=other").status_code == 400
 
 
 def test_curves_come_as_columns_thinned_to_the_points_asked_for(browser: httpx.Client):

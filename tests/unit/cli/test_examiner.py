@@ -83,7 +83,9 @@ def test_a_run_ends_with_the_first_finding_it_was_told_to_end_with(monkeypatch, 
     hook = FakeWebhook()
     with pytest.raises(StoppedByDiagnosis) as caught:
         told([0.5] * 5, stop_on=stop_on, webhook=hook)
-    assert caught.value.message.startswith("step 3: the diagnosis ended the run, as diagnosis.stop_on asks: P3")
+    assert caught.value.message.startswith(
+        "step 3: the diagnosis ended the run, as diagnosis.stop_on asks: P3"
+    )
     assert "ppo_kl is 0.5" in caught.value.message
     assert caught.value.fix
     assert [message_id for message_id, _ in hook.sent] == ["ft-1.P3.3.began", "ft-1.P3.3.stopped"]

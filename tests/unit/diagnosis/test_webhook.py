@@ -88,12 +88,15 @@ def test_a_message_comes_as_json_and_its_signature_can_be_verified(hook, receive
 
 def test_the_signature_is_that_of_standard_webhooks():
     # The example of their specification.
-    assert signature(
-        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        "msg_p5jXN8AQM9LWM0D4loKWxJek",
-        "1614265330",
-        b'{"test": 2432232314}',
-    ) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    assert (
+        signature(
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            b'{"test": 2432232314}',
+        )
+        == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    )
 
 
 def test_without_a_secret_nothing_is_signed(receiver: Receiver):

@@ -42,7 +42,12 @@ def test_no_two_metrics_share_a_name_and_every_one_named_is_declared():
 
 
 def test_names_that_users_chose_are_kept():
-    own = ["trace/reward/格式/won", "trace/reward_metrics/judge/cost/max", "timing/s/step", "critic/score/mean"]
+    own = [
+        "trace/reward/格式/won",
+        "trace/reward_metrics/judge/cost/max",
+        "timing/s/step",
+        "critic/score/mean",
+    ]
     assert by_ark_name(own) == {
         "train/reward/functions/格式/rewards(won)": "trace/reward/格式/won",
         "train/custom/judge/cost.max": "trace/reward_metrics/judge/cost/max",

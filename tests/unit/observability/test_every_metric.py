@@ -113,9 +113,7 @@ POLICY = {
     "actor/lr": 0.5,
     "actor/num_updates": 2.0,
     "actor/reference_kl_k1": (0 + (2 * RISEN + FALLEN) / 3) / 2,
-    "actor/reference_kl_k3": (
-        0 + (2 * (math.exp(-RISEN) - 1 + RISEN) + math.exp(-FALLEN) - 1 + FALLEN) / 3
-    )
+    "actor/reference_kl_k3": (0 + (2 * (math.exp(-RISEN) - 1 + RISEN) + math.exp(-FALLEN) - 1 + FALLEN) / 3)
     / 2,
     # Old minus behaviour: 0, 0.5, 0, 0, 0.
     "mismatch/logprob_diff_mean": 0.1,
@@ -197,7 +195,9 @@ JUDGED = pack(
             returns=(1.0, 1.0),
             old_values=(-1.0, 0.0),
         ),
-        replace(sequence([0], [2], rollout_id="b"), token_advantages=(1.5,), returns=(-2.0,), old_values=(0.5,)),
+        replace(
+            sequence([0], [2], rollout_id="b"), token_advantages=(1.5,), returns=(-2.0,), old_values=(0.5,)
+        ),
     ]
 )
 
@@ -253,17 +253,20 @@ def of_rows() -> dict[str, float]:
     return {**{name: value for name, value in told.items() if name != "actor/loss"}, **held_out}
 
 
+# Teaching token 1 alone also lowers the two that neither answer has: logits -2, 2, -2, -2.
+TAUGHT_Z = math.exp(2) + 3 * math.exp(-2)
+TAUGHT, UNTAUGHT = 2 - math.log(TAUGHT_Z), -2 - math.log(TAUGHT_Z)
 PREFERENCE = math.log1p(math.exp(-0.5 * 4))
 ROWS = {
-    "lm/loss": -math.log(P[1]),
-    "lm/perplexity": 1 / P[1],
+    "lm/loss": -TAUGHT,
+    "lm/perplexity": math.exp(-TAUGHT),
     "dpo/loss": PREFERENCE,
-    "dpo/rewards/chosen": 0.5 * RISEN,
-    "dpo/rewards/rejected": 0.5 * FALLEN,
+    "dpo/rewards/chosen": 0.5 * (TAUGHT + LN4),
+    "dpo/rewards/rejected": 0.5 * (UNTAUGHT + LN4),
     "dpo/rewards/margin": 0.5 * 4,
     "dpo/rewards/accuracy": 1.0,
-    "validation/data/loss": PREFERENCE - math.log(P[1]),
-    "validation/data/perplexity": 1 / P[1],
+    "validation/data/loss": PREFERENCE - TAUGHT,
+    "validation/data/perplexity": math.exp(-TAUGHT),
     "validation/data/preference_accuracy": 1.0,
     "validation/data/preference_margin": 2.0,
 }
@@ -461,7 +464,11 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
             pass
     counts = ("rerendered_prompts", "tool_parse_errors", "refused_calls", "aborted_calls", "replayed_calls")
     before = {**{f"trace/{name}": 10.0 for name in counts}, PREFIX_HITS: 100.0, PREFILLED: 100.0}
-    after = {**{f"trace/{name}": 11.0 + at for at, name in enumerate(counts)}, PREFIX_HITS: 160.0, PREFILLED: 140.0}
+    after = {
+        **{f"trace/{name}": 11.0 + at for at, name in enumerate(counts)},
+        PREFIX_HITS: 160.0,
+        PREFILLED: 140.0,
+    }
     found = Sieve(batch_size=2, filters=True, max_rounds=3)
     found.add((TWINS, DULL))
     found.add(GROUPS)

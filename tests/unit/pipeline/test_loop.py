@@ -134,7 +134,11 @@ async def test_no_id_is_used_twice_in_a_run(bench):
 
 async def test_a_recorder_that_has_seen_enough_ends_the_run_with_the_step_saved(bench):
     def enough(entry):
-        if entry[:2] == ("metrics", 2) and 2 in bench.recorder.values and "actor/loss" in bench.recorder.values[2]:
+        if (
+            entry[:2] == ("metrics", 2)
+            and 2 in bench.recorder.values
+            and "actor/loss" in bench.recorder.values[2]
+        ):
             raise StoppedByDiagnosis("step 2: entropy is gone")
 
     bench.recorder.on = enough
@@ -142,7 +146,10 @@ async def test_a_recorder_that_has_seen_enough_ends_the_run_with_the_step_saved(
         await bench.train(job(max_steps=5, eval_steps=99))
     assert [one["step"] for one in bench.recorder.checkpoints] == [2]
     assert not bench.recorder.checkpoints[0]["published"]
-    assert (bench.recorder.statuses[-1], bench.recorder.error) == (JobStatus.FAILED, "step 2: entropy is gone")
+    assert (bench.recorder.statuses[-1], bench.recorder.error) == (
+        JobStatus.FAILED,
+        "step 2: entropy is gone",
+    )
 
 
 async def test_samples_are_counted_over_the_whole_run(bench):

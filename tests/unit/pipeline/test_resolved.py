@@ -62,6 +62,7 @@ def test_every_value_says_where_it_came_from(load):
         "mode": "default",
         "workspace_dir": "default",
         "tuned_model_name": "default",
+        "diagnosis.webhook": "default",
         "datasets[0].type": "default",
         "datasets[0].data_source_type": "default",
         "datasets[0].file_name": "job.yaml:4",
@@ -129,7 +130,9 @@ def test_no_value_is_left_open_in_the_description():
 
 
 def test_trackers_and_the_webhook_are_told_with_their_lines_and_without_secrets(tmp_path: Path, load):
-    told = "trackers:\n  - tensorboard\n  - {type: mlflow, experiment: sums}\ndiagnosis:\n  stop_on: [alarm]\n"
+    told = (
+        "trackers:\n  - tensorboard\n  - {type: mlflow, experiment: sums}\ndiagnosis:\n  stop_on: [alarm]\n"
+    )
     hook = "  webhook: {url: 'https://hooks.example.com/T0/secret', secret: 0123456789abcdef}\n"
     (tmp_path / "job.yaml").write_text(JOB + told + hook)
     config = load()
@@ -146,7 +149,9 @@ def test_trackers_and_the_webhook_are_told_with_their_lines_and_without_secrets(
     assert config.origins["diagnosis.stop_on[0]"] == f"job.yaml:{first + 3}"
 
 
-def test_a_tracker_whose_extra_is_not_installed_is_refused_with_the_command(tmp_path: Path, load, monkeypatch):
+def test_a_tracker_whose_extra_is_not_installed_is_refused_with_the_command(
+    tmp_path: Path, load, monkeypatch
+):
     (tmp_path / "job.yaml").write_text(JOB + "trackers: [prometheus, wandb]\n")
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "wandb" else object())
     with pytest.raises(ConfigError) as caught:

@@ -175,7 +175,9 @@ def test_only_the_assistant_calls_tools(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_value_that_parquet_has_once_is_not_in_memory_once_for_every_row(tmp_path: Path, nested: bool) -> None:
+def test_a_value_that_parquet_has_once_is_not_in_memory_once_for_every_row(
+    tmp_path: Path, nested: bool
+) -> None:
     text = "x" * 2**20
     row = {"messages": [{"role": "user", "content": text}]} if nested else {"prompt": text}
     path, pool = tmp_path / "rows.parquet", pyarrow.default_memory_pool()

@@ -52,7 +52,9 @@ def test_a_body_of_too_many_spans_is_refused_without_being_read(kind: str, monke
     monkeypatch.setattr(otlp, "MAX_SPANS", 4)
     monkeypatch.setattr(otlp.json_format, "ParseDict", None)
     request = otlp_request(5)
-    body = request.SerializeToString() if kind == otlp.PROTOBUF else json_format.MessageToJson(request).encode()
+    body = (
+        request.SerializeToString() if kind == otlp.PROTOBUF else json_format.MessageToJson(request).encode()
+    )
     with pytest.raises(TooLargeError, match="more than 4 spans"):
         otlp.parse(body, content_type=kind, encoding="")
 
@@ -63,7 +65,7 @@ def test_as_many_as_are_taken_are_read(monkeypatch: pytest.MonkeyPatch):
     assert len(otlp.spans_of(told)) == 4
 
 
-@pytest.mark.parametrize("said", [[], 3, {"resourceSpans": 3}, {"resourceSpans": [{"scopeSpans": [[]]}]}])
+@pytest.mark.parametrize("said", [3, {"resourceSpans": 3}, {"resourceSpans": [{"scopeSpans": [3]}]}])
 def test_json_of_another_shape_is_the_parsers_to_refuse(said: object):
     with pytest.raises(RequestError):
         otlp.parse(orjson.dumps(said), content_type=otlp.JSON, encoding="")

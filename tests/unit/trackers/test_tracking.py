@@ -122,7 +122,9 @@ def test_what_a_tracker_does_not_take_is_told_once_until_something_gets_through(
             taken.append(status)
 
     monkeypatch.setattr(child, "open_sink", lambda tracker, run: Moody())
-    monkeypatch.setattr(child.threading, "Timer", lambda *_: type("Timer", (), {"start": lambda self: None})())
+    monkeypatch.setattr(
+        child.threading, "Timer", lambda *_: type("Timer", (), {"start": lambda self: None})()
+    )
     told = io.StringIO()
     steps = [json.dumps({"step": step, "values": {"actor/loss": 1.0}}) for step in range(1, 6)]
     child.feed(iter([start(tmp_path, type="wandb"), *steps, json.dumps({"status": "FAILED"})]), told)

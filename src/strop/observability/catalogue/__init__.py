@@ -11,7 +11,18 @@ from strop.observability.catalogue.trace import TRACE
 from strop.observability.catalogue.trajectory import TRAJECTORY
 from strop.observability.catalogue.validation import VALIDATION
 
-CATALOGUE = (*CRITIC, *VALIDATION, *ACTOR, *OFFLINE, *TRAJECTORY, *FULLY_ASYNC, *GROUP, *TRACE, *TIMING, *PERF)
+CATALOGUE = (
+    *CRITIC,
+    *VALIDATION,
+    *ACTOR,
+    *OFFLINE,
+    *TRAJECTORY,
+    *FULLY_ASYNC,
+    *GROUP,
+    *TRACE,
+    *TIMING,
+    *PERF,
+)
 """In the order a reader wants them: does it learn, then why, then how fast."""
 
 __all__ = ["ABSENT", "CATALOGUE"]
