@@ -305,7 +305,6 @@ def test_weights_of_parts_and_presets_are_the_jobs(server):
     same = {"preset": "exact_match", "params": {"reference": "answer"}, "weight": 0.5, "name": "same"}
     body["rewards"].append(same)
     job = server.post("/fine-tunes", body)
-    server.post(f"/fine-tunes/{job['job_id']}/cancel")
     with server.database.read() as session:
         kept = get_submission(session, job["job_id"])
     assert kept.config["functions"][1]["reward_metric_weight"] == {"digits": 2.0}

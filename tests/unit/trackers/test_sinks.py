@@ -11,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fakes.server import eventually
 from strop.schema.job import JobStatus
 from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import TrackedRun, open_sink
@@ -112,7 +113,13 @@ def test_weights_and_biases_offline_holds_the_run_until_it_is_synced(
         monkeypatch.delenv(name, raising=False)
     feed(run, type="wandb", mode="offline", project="sums")
     [path] = run.folder.glob("wandb/offline-run-*/run-ft-1.wandb")
-    records = [wandb_internal_pb2.Record.FromString(data) for data in kept_records(path.read_bytes())]
+
+    def read():
+        """All of it: its writer is a process of its own, which may be a moment behind."""
+        found = [wandb_internal_pb2.Record.FromString(data) for data in kept_records(path.read_bytes())]
+        return found if found and found[-1].WhichOneof("record_type") == "exit" else None
+
+    records = eventually(read)
     rows = [
         {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in one.history.item}
         for one in records
