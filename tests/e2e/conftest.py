@@ -14,21 +14,24 @@ from fakes.command import Strop
 from fakes.model import save_tiny_model
 
 AGENT = """
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOutput
 
 
 class TwoTurns(AbstractRolloutProcessor):
+    def setup(self) -> None:
+        self.client = AsyncOpenAI(api_key="set for each rollout", http_client=DefaultAioHttpClient())
+
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
         messages = list(input.messages)
         key = resource.api_key.get_secret_value()
-        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
-            for _ in range(2):
-                reply = await client.chat.completions.create(model=resource.model_name, messages=messages)
-                messages.append({"role": "assistant", "content": reply.choices[0].message.content})
-                messages.append({"role": "user", "content": "go on"})
+        client = self.client.with_options(base_url=resource.base_url, api_key=key)
+        for _ in range(2):
+            reply = await client.chat.completions.create(model=resource.model_name, messages=messages)
+            messages.append({"role": "assistant", "content": reply.choices[0].message.content})
+            messages.append({"role": "user", "content": "go on"})
         print("rollout done")
         return RolloutOutput(agent_output=AgentOutput(messages=messages[:-1], rollout_metrics={"turns": 2}))
 """

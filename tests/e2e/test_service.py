@@ -11,7 +11,7 @@ from strop.store.home import home
 from strop.store.models import register_model
 
 FUNCTIONS = """
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from dashscope.finetune.reinforcement import (
     AbstractRewardProcessor, AbstractRolloutProcessor, Reward, RewardInput, RewardOutput, RolloutInput,
@@ -21,11 +21,15 @@ from dashscope.finetune.reinforcement.component.data.base_data_model import Agen
 
 
 class Agent(AbstractRolloutProcessor):
+    def setup(self) -> None:
+        self.client = AsyncOpenAI(api_key="set for each rollout", http_client=DefaultAioHttpClient())
+
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
-        key = resource.api_key.get_secret_value()
-        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
-            reply = await client.chat.completions.create(model=resource.model_name, messages=input.messages)
+        client = self.client.with_options(
+            base_url=resource.base_url, api_key=resource.api_key.get_secret_value()
+        )
+        reply = await client.chat.completions.create(model=resource.model_name, messages=input.messages)
         said = {"role": "assistant", "content": reply.choices[0].message.content}
         print("rollout done")
         output = AgentOutput(messages=[*input.messages, said])

@@ -14,7 +14,7 @@ FUNCTIONS = '''
 import asyncio
 import random
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from strop import AbstractRewardProcessor, AbstractRolloutProcessor
 from strop import AgentOutput, Reward, RewardInput, RewardOutput, RolloutInput, RolloutOutput
@@ -23,19 +23,24 @@ from strop import AgentOutput, Reward, RewardInput, RewardOutput, RolloutInput, 
 class TwoAtOnce(AbstractRolloutProcessor):
     """Two calls at once, then one: each after a pause of its own, so that no two runs call in one order."""
 
+    def setup(self) -> None:
+        self.client = AsyncOpenAI(api_key="set for each rollout", http_client=DefaultAioHttpClient())
+
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
-        key = resource.api_key.get_secret_value()
-        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
-            async def ask(messages):
-                await asyncio.sleep(random.random() * 0.08)
-                reply = await client.chat.completions.create(model=resource.model_name, messages=messages)
-                return {"role": "assistant", "content": reply.choices[0].message.content}
+        client = self.client.with_options(
+            base_url=resource.base_url, api_key=resource.api_key.get_secret_value()
+        )
 
-            hints = [{"role": "system", "content": "hints"}, *input.messages]
-            first, hint = await asyncio.gather(ask(input.messages), ask(hints))
-            messages = [*input.messages, first, {"role": "user", "content": hint["content"] or "go on"}]
-            messages.append(await ask(messages))
+        async def ask(messages):
+            await asyncio.sleep(random.random() * 0.08)
+            reply = await client.chat.completions.create(model=resource.model_name, messages=messages)
+            return {"role": "assistant", "content": reply.choices[0].message.content}
+
+        hints = [{"role": "system", "content": "hints"}, *input.messages]
+        first, hint = await asyncio.gather(ask(input.messages), ask(hints))
+        messages = [*input.messages, first, {"role": "user", "content": hint["content"] or "go on"}]
+        messages.append(await ask(messages))
         return RolloutOutput(agent_output=AgentOutput(messages=messages, rollout_metrics={"turns": 3}))
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from soak.lives import live
 from soak.outside import kill_from_outside
+from soak.sandbox import soak_sandbox
 from soak.saving import kill_while_saving
 
 LOG = Path(__file__).parents[2] / "docs" / "log.md"
-SAVING_KILLS, LIVES, OUTSIDE_KILLS = 50, 20, 40
+SAVING_KILLS, LIVES, OUTSIDE_KILLS, SANDBOX_RUNS = 50, 20, 40, 20_000
 
 
 def main() -> None:
@@ -27,9 +28,14 @@ def main() -> None:
     parser.add_argument("--no-log", action="store_true")
     given = parser.parse_args()
     lines = []
-    for kills, soak in ((SAVING_KILLS, _saving), (LIVES, _lives), (OUTSIDE_KILLS, _outside)):
+    for times, soak in (
+        (SAVING_KILLS, _saving),
+        (LIVES, _lives),
+        (OUTSIDE_KILLS, _outside),
+        (SANDBOX_RUNS, _sandbox),
+    ):
         began = time.monotonic()
-        text = soak(max(1, round(kills * given.share)), given.seed)
+        text = soak(max(1, round(times * given.share)), given.seed)
         lines.append(f"* {text} ({time.monotonic() - began:.0f} s)")
         print(lines[-1], flush=True)
     if not given.no_log:
@@ -63,6 +69,20 @@ def _outside(kills: int, seed: int) -> str:
         f"{survived.kills} workers killed during {survived.steps} steps, {survived.guardians} of them by "
         f"their guardian: {survived.retried} of {survived.rollouts} rollouts took another attempt, "
         f"{survived.failed} failed; nothing was counted twice, no process remained"
+    )
+
+
+def _sandbox(runs: int, seed: int) -> str:
+    soaked = soak_sandbox(runs)
+    assert soaked.wrong == 0, soaked
+    grown = soaked.grown()
+    resident = [held["resident_kib"] / 1024 for held in (soaked.first, soaked.last)]
+    del grown["resident_kib"]
+    assert not any(grown.values()), soaked
+    return (
+        f"{soaked.runs} programs of ten kinds in a sandbox, {soaked.runs / soaked.seconds:.0f} a second: "
+        "every verdict as alone; descriptors, processes, control groups and files as after the first part, "
+        f"memory {resident[0]:.0f} MiB then and {resident[1]:.0f} MiB at the end"
     )
 
 

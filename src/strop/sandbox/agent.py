@@ -26,6 +26,11 @@ import sys
 import time
 import types
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a box loads no more than it needs
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
 TICK_S = 0.02
 """How often limits are looked at. The time that a program used is checked once more when it has ended."""
 
@@ -58,18 +63,18 @@ def main() -> None:
         _send(channel, answer)
 
 
-def _send(channel: socket.socket, answer: dict) -> None:
+def _send(channel: socket.socket, answer: dict[str, Any]) -> None:
     data = json.dumps(answer).encode()
     channel.sendall(struct.pack(">I", len(data)) + data)
 
 
-def _receive(channel: socket.socket) -> dict | None:
+def _receive(channel: socket.socket) -> dict[str, Any] | None:
     head = _exactly(channel, 4)
     return json.loads(_exactly(channel, struct.unpack(">I", head)[0])) if head else None
 
 
 def _exactly(channel: socket.socket, count: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while count:
         part = channel.recv(min(count, 1 << 20))
         if not part:
@@ -79,10 +84,11 @@ def _exactly(channel: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def write_files(order: dict) -> dict:
+def write_files(order: dict[str, Any]) -> dict[str, Any]:
     """Write `files`; the names are checked outside."""
-    for name, content in order["files"].items():
-        path = os.path.join(order["cwd"], name)
+    files: dict[str, str] = order["files"]
+    for name, content in files.items():
+        path = os.path.join(str(order["cwd"]), name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(base64.b64decode(content))
@@ -90,10 +96,10 @@ def write_files(order: dict) -> dict:
     return {}
 
 
-def fetch_files(order: dict) -> dict:
+def fetch_files(order: dict[str, Any]) -> dict[str, Any]:
     """Read plain files, as many as fit into `limit` bytes; the rest is named in `left_out`."""
     files: dict[str, str] = {}
-    left_out = []
+    left_out: list[str] = []
     room = order["limit"]
     for name in order["paths"] if order["paths"] is not None else _tree(order["cwd"]):
         path = os.path.join(order["cwd"], name)
@@ -123,7 +129,7 @@ def _tree(root: str) -> list[str]:
     ]
 
 
-def run(order: dict) -> dict:
+def run(order: dict[str, Any]) -> dict[str, Any]:
     """Run one program to its end, or to its limits, and leave no process behind."""
     stdin = os.memfd_create("stdin")
     if order["stdin"]:
@@ -145,7 +151,9 @@ def run(order: dict) -> dict:
 class _Watch:
     """One program under way: its output, what it uses, how it ends."""
 
-    def __init__(self, pid: int, out: int, err: int, limits: dict, started: float, before: float) -> None:
+    def __init__(
+        self, pid: int, out: int, err: int, limits: dict[str, Any], started: float, before: float
+    ) -> None:
         self.pid, self.limits, self.started, self.before = pid, limits, started, before
         self.pidfd = os.pidfd_open(pid)
         self.kept: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
@@ -153,9 +161,10 @@ class _Watch:
         self.num_bytes = {out: 0, err: 0}
         self.reason = ""
         self.cpu_s = self.own_s = 0.0
+        self.waits = _Waits(started)
         self.peak_bytes = 0
 
-    def result(self) -> dict:
+    def result(self) -> dict[str, Any]:
         poller = select.poll()
         for descriptor in (self.out, self.err, self.pidfd):
             poller.register(descriptor, select.POLLIN)
@@ -202,11 +211,10 @@ class _Watch:
         else:
             self._judge_time()
 
-    def _own_time(self, live: object) -> None:
+    def _own_time(self, live: Iterable[int]) -> None:
         """Wall time less the time spent ready to run while others had the processors."""
-        wall_s = time.monotonic() - self.started
-        waited_s = max(map(_waited_s, live), default=0.0) if wall_s > self.limits["wall_s"] else 0.0  # type: ignore[call-overload]
-        self.own_s = wall_s - waited_s
+        self.waits.look(live)
+        self.own_s = time.monotonic() - self.started - self.waits.total_s
 
     def _judge_time(self) -> None:
         if self.cpu_s > self.limits["cpu_s"]:
@@ -217,7 +225,7 @@ class _Watch:
             mostly_ran = self.cpu_s > 0.5 * self.own_s
             self.reason = "cpu_time_limit" if mostly_ran else "wall_time_limit"
 
-    def _end(self) -> dict:
+    def _end(self) -> dict[str, Any]:
         wall_s = time.monotonic() - self.started
         if not self.reason:
             self._own_time([self.pid])
@@ -317,17 +325,74 @@ def _proportional_bytes(pid: int) -> int:
     return sum(kib) * 1024
 
 
-def _waited_s(pid: int) -> float:
-    """The longest that a thread of the process was ready to run and did not."""
-    longest = 0
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/schedstat", "rb") as file:
-                longest = max(longest, int(file.read().split()[1]))
-    return longest / 1e9
+class _Waits:
+    """How long a program stood still because others had the processors.
+
+    Of each time between two looks: what the thread that waited longest waited. So the waits of programs that
+    follow each other add up, as those of a compiler's parts do. A thread that is ready and has not slept
+    since the last look waited whenever it did not run; of others the kernel counts the waits that are over.
+    """
+
+    def __init__(self, started: float) -> None:
+        self.total_s = 0.0
+        self._looked = started
+        self._since_before_s = 0.0
+        self._seen: dict[str, tuple[int, int, int, bool]] = {}
+        self._own_ns = _waited_ns("self")
+
+    def look(self, pids: Iterable[int]) -> None:
+        now = time.monotonic()
+        since_s = now - self._looked
+        seen: dict[str, tuple[int, int, int, bool]] = {}
+        longest_s = 0.0
+        own_ns = _waited_ns("self")
+        for folder in _threads(pids):
+            try:
+                ran, waited, num_sleeps, state = _counts(folder)
+            except (OSError, IndexError, ValueError):  # it has just gone
+                continue
+            ran_before, waited_before, sleeps_before, told = self._seen.get(folder, (0, 0, 0, True))
+            idle_s = since_s - (ran - ran_before) / 1e9
+            wait_s = (waited - waited_before) / 1e9
+            if state == "Z":  # its end counts as a sleep, and was noticed once this process had its turn
+                num_sleeps -= 1
+                wait_s += min(max(0.0, idle_s - wait_s), (own_ns - self._own_ns) / 1e9)
+            awake = state in "RZ" and num_sleeps <= sleeps_before
+            if awake:  # what it waited when last looked at has been told, or shows in the kernel's count
+                wait_s = idle_s if told else max(wait_s, idle_s)
+            seen[folder] = (ran, waited, num_sleeps, awake)
+            longest_s = max(longest_s, wait_s)
+        self.total_s += min(longest_s, since_s + self._since_before_s)
+        self._looked, self._since_before_s, self._seen, self._own_ns = now, since_s, seen, own_ns
 
 
-def _become(order: dict, stdin: int, out: int, err: int) -> None:
+def _threads(pids: Iterable[int]) -> Iterator[str]:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            yield from (f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task"))
+
+
+def _counts(folder: str) -> tuple[int, int, int, str]:
+    """Of a thread: nanoseconds that it ran and that it waited, how often it slept, its state's letter."""
+    with open(f"{folder}/schedstat", "rb") as file:
+        ran, waited, _ = file.read().split()
+    state, num_sleeps = "", 0
+    with open(f"{folder}/status", "rb") as file:
+        for line in file:
+            if line.startswith(b"State:"):
+                state = line.split()[1].decode()
+            elif line.startswith(b"voluntary_ctxt_switches:"):
+                num_sleeps = int(line.split()[1])
+    return int(ran), int(waited), num_sleeps, state
+
+
+def _waited_ns(pid: str) -> int:
+    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{pid}/schedstat", "rb") as file:
+        return int(file.read().split()[1])
+    return 0
+
+
+def _become(order: dict[str, Any], stdin: int, out: int, err: int) -> None:
     """In the child: take the pipes, the limits and the program's place."""
     try:
         _channel.detach()  # its number is the program's to use
@@ -335,9 +400,9 @@ def _become(order: dict, stdin: int, out: int, err: int) -> None:
         for source, target in ((stdin, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
         os.closerange(3, 4096)
+        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # what it may do with itself, as with its oom_score_adj
         _limit(order["limits"])
         os.chdir(order["cwd"])
-        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
         if order.get("python"):
             signal.signal(signal.SIGINT, signal.default_int_handler)
             _run_python(order["python"], order["argv"])
@@ -350,7 +415,7 @@ def _become(order: dict, stdin: int, out: int, err: int) -> None:
         os._exit(127)
 
 
-def _limit(limits: dict) -> None:
+def _limit(limits: dict[str, Any]) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # whoever runs out of memory is the program and not its keeper
     cpu_s = int(limits["cpu_s"]) + 2

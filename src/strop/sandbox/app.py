@@ -151,7 +151,7 @@ async def _gone(client: Request) -> None:
 def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
     @app.exception_handler(StropError)
     async def refuse(request: Request, error: StropError) -> Response:
-        headers = {}
+        headers: dict[str, str] = {}
         if isinstance(error, ThrottledError):
             sandbox.measures.refused()
             headers["retry-after"] = str(_retry_after(sandbox))
@@ -162,10 +162,10 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
     @app.exception_handler(ExceptionGroup)
     async def ungroup(request: Request, group: ExceptionGroup[Exception]) -> Response:
         """Cases run side by side: what one of them met is what the request met."""
-        error = group
+        error: Exception = group
         while isinstance(error, ExceptionGroup):
-            error = error.exceptions[0]
-        return await (refuse if isinstance(error, StropError) else fail)(request, error)  # pyright: ignore[reportArgumentType]
+            error = error.exceptions[0]  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        return await (refuse if isinstance(error, StropError) else fail)(request, error)  # pyright: ignore[reportArgumentType, reportUnknownArgumentType]
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:

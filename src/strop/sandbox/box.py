@@ -18,6 +18,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from strop.sandbox.cgroups import Cgroup
 from strop.sandbox.isolation import WORK, Isolation, Kind
 from strop.sandbox.limits import MIB, Limits
 from strop.sandbox.seccomp import filter_descriptor
+from strop.sandbox.zygotes import Zygote, ended, has_ended, pid_of
 
 START_S = 60.0
 _ANSWER_BYTES = 192 * MIB
@@ -89,6 +91,7 @@ class Box:
         self._isolation = isolation
         self._group: Cgroup | None = None
         self._pidfd: int | None = None
+        self._popen: subprocess.Popen[bytes] | None = None
         self._work = WORK
         self._used = False
 
@@ -108,50 +111,76 @@ class Box:
         return box
 
     async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the box
-        seccomp = (
-            filter_descriptor() if self._isolation.kind is not Kind.NONE else os.open(os.devnull, os.O_RDONLY)
-        )
-        read, write = os.pipe()
         try:
-            self._popen: subprocess.Popen[bytes] = subprocess.Popen(  # noqa: ASYNC220 - a few ms; asyncio's own does the same
-                self._isolation.command(seccomp, write),
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self._words,
-                env=self._isolation.environment(),
-                cwd=self._work if self._isolation.kind is Kind.NONE else "/",
-                pass_fds=(seccomp, write),
-                start_new_session=True,
-            )
+            async with asyncio.timeout(START_S):
+                if self._isolation.zygote is not None:
+                    await self._fork(self._isolation.zygote)
+                else:
+                    await self._start_alone()
+        except TimeoutError:
+            raise SandboxError(f"a box was not ready after {START_S:g} s") from None
+        if self._isolation.cgroups is not None:
+            assert self._pidfd is not None
+            self._group = self._isolation.cgroups.make()
+            self._group.add(pid_of(self._pidfd))
+
+    async def _fork(self, zygote: Zygote) -> None:
+        try:
+            channel, self._pidfd = await zygote.fork(self._isolation.next_uid(), self._words.fileno())
+        except (StropError, OSError) as error:
+            raise SandboxError(f"{error}: {self._last_words()}") from error
+        await self._connect(channel)
+
+    async def _start_alone(self) -> None:
+        walls = self._isolation.kind is not Kind.NONE
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                info = self._popen_box(theirs.fileno(), walls)
         except BaseException:
             ours.close()
-            os.close(read)
             raise
-        finally:
-            theirs.close()
-            os.close(seccomp)
-            os.close(write)
-        with os.fdopen(read, "rb", buffering=0) as info:
-            self._reader, self._writer = await asyncio.open_connection(sock=ours)
-            try:
-                async with asyncio.timeout(START_S):
-                    await self._answer()
-            except TimeoutError:
-                raise SandboxError(f"a box was not ready after {START_S:g} s") from None
-            self._enter_group(b"" if self._isolation.kind is Kind.NONE else info.read(4096))
-
-    def _enter_group(self, info: bytes) -> None:
-        pid = self._popen.pid if self._isolation.kind is Kind.NONE else json.loads(info)["child-pid"]
+        with os.fdopen(info, "rb", buffering=0) as told:
+            await self._connect(ours)
+            assert self._popen is not None
+            pid = json.loads(told.read(4096))["child-pid"] if walls else self._popen.pid
         self._pidfd = os.pidfd_open(pid)
-        if self._isolation.cgroups is not None:
-            self._group = self._isolation.cgroups.make()
-            self._group.add(pid)
+
+    async def _connect(self, channel: socket.socket) -> None:
+        try:
+            self._reader, self._writer = await asyncio.open_connection(sock=channel)
+        except BaseException:
+            channel.close()
+            raise
+        await self._answer()
+
+    def _popen_box(self, channel: int, walls: bool) -> int:
+        """Start it; gives the descriptor from which what bubblewrap says of it can be read."""
+        with ExitStack() as closing:
+            seccomp = filter_descriptor() if walls else os.open(os.devnull, os.O_RDONLY)
+            closing.callback(os.close, seccomp)
+            read, write = os.pipe()
+            closing.callback(os.close, write)
+            try:
+                self._popen = subprocess.Popen(
+                    self._isolation.command(seccomp, write),
+                    stdin=channel,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._words,
+                    env=self._isolation.environment(),
+                    cwd="/" if walls else self._work,
+                    pass_fds=(seccomp, write),
+                    start_new_session=True,
+                )
+            except BaseException:
+                os.close(read)
+                raise
+        return read
 
     @property
     def is_alive(self) -> bool:
-        return self._popen.poll() is None and not self._reader.at_eof()
+        return self._pidfd is not None and not has_ended(self._pidfd) and not self._reader.at_eof()
 
     async def write(self, files: Mapping[str, bytes]) -> None:
         """Write files; relative names are below the working directory, absolute ones where a box is writable.
@@ -267,16 +296,16 @@ class Box:
     async def _close(self) -> None:
         if hasattr(self, "_writer"):
             self._writer.close()
-        if hasattr(self, "_popen"):
-            if self._pidfd is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            else:
-                self._popen.kill()
-            await _ended(self._popen)
         if self._pidfd is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            await ended(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
+        elif self._popen is not None:
+            self._popen.kill()
+        if self._popen is not None:
+            await _reaped(self._popen)
         if self._group is not None:
             for _ in range(_GROUP_TRIES):
                 if self._group.remove():
@@ -288,18 +317,14 @@ class Box:
             await asyncio.to_thread(shutil.rmtree, Path(self._work), True)
 
 
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process without a thread."""
+async def _reaped(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process of this one's own, without a thread."""
     if process.poll() is not None:
         return
-    loop = asyncio.get_running_loop()
     pidfd = os.pidfd_open(process.pid)
-    gone = asyncio.Event()
-    loop.add_reader(pidfd, gone.set)
     try:
-        await gone.wait()
+        await ended(pidfd)
     finally:
-        loop.remove_reader(pidfd)
         os.close(pidfd)
     process.wait()
 

@@ -131,7 +131,7 @@ def open_cgroups(proc: Path = Path("/proc"), mounts: Path = Path("/sys/fs/cgroup
         StropError: none can be made; the text says why.
     """
     own = dict(_own_groups((proc / "self/cgroup").read_text()))
-    tries = []
+    tries: list[tuple[int, Path, Path]] = []
     if (mounts / "cgroup.controllers").exists() and "" in own:
         tries.append((2, mounts / own[""].lstrip("/"), mounts / own[""].lstrip("/")))
     if "memory" in own and "pids" in own:
@@ -142,7 +142,7 @@ def open_cgroups(proc: Path = Path("/proc"), mounts: Path = Path("/sys/fs/cgroup
                 mounts / "pids" / own["pids"].lstrip("/"),
             )
         )
-    reasons = []
+    reasons: list[str] = []
     for version, memory, processes in tries:
         try:
             if version == 2:
@@ -158,25 +158,40 @@ def open_cgroups(proc: Path = Path("/proc"), mounts: Path = Path("/sys/fs/cgroup
 
 def _own_groups(text: str) -> list[tuple[str, str]]:
     """`/proc/self/cgroup` as (controller, path); the one of version 2 has no controller."""
-    found = []
+    found: list[tuple[str, str]] = []
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         found.extend((name, path) for name in controllers.split(","))
     return found
 
 
-def _make_room(folder: Path) -> None:
-    """Version 2 gives limits to groups below a group only where that has no processes itself: ours move."""
-    if "memory" in (folder / "cgroup.subtree_control").read_text().split():
+def _make_room(folder: Path, controllers: tuple[str, ...] = ("memory", "pids")) -> None:
+    """Version 2 gives limits to groups below a group only where that has no processes itself: ours moves.
+
+    Another's process is not moved: whoever put it there may have limits and accounts by that group.
+    """
+    if set(controllers) <= set((folder / "cgroup.subtree_control").read_text().split()):
         return
-    if "memory" not in (folder / "cgroup.controllers").read_text().split():
-        raise OSError(errno.EPERM, "its memory controller was not delegated", str(folder))
+    if missing := sorted(set(controllers) - set((folder / "cgroup.controllers").read_text().split())):
+        raise OSError(errno.EPERM, f"its {' and '.join(missing)} controller was not delegated", str(folder))
+    own = str(os.getpid())
+    others = [pid for pid in (folder / "cgroup.procs").read_text().split() if pid != own]
+    if others:
+        raise OSError(
+            errno.EBUSY,
+            f"{len(others)} other processes are in the same group; start the sandbox in one of its own,"
+            " as by systemd-run --scope -p Delegate=yes",
+            str(folder),
+        )
     inner = folder / "strop-server"
     inner.mkdir(exist_ok=True)
-    for pid in (folder / "cgroup.procs").read_text().split():
-        with contextlib.suppress(ProcessLookupError):
-            (inner / "cgroup.procs").write_text(pid)
-    (folder / "cgroup.subtree_control").write_text("+memory +pids")
+    (inner / "cgroup.procs").write_text(own)
+    try:
+        (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+    except OSError:  # another came meanwhile: as it was
+        (folder / "cgroup.procs").write_text(own)
+        inner.rmdir()
+        raise
 
 
 def _prove(groups: Cgroups) -> None:

@@ -6,11 +6,12 @@ A judge is called as testlib's are, `judge INPUT OUTPUT ANSWER`, and says by its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from strop.errors import RequestError
-from strop.sandbox.box import Ran
+from strop.sandbox.box import Box, Ran
 from strop.sandbox.cases import Case
 from strop.sandbox.comparison import Comparison
 from strop.sandbox.programs import Program
@@ -18,6 +19,7 @@ from strop.sandbox.sandbox import Sandbox
 
 _RIGHT, _WRONG = (0,), (1, 2, 7)
 _JUDGE_S = 20.0
+_FILES = ("case.in", "case.out", "case.ans")
 
 
 class Checker(Protocol):
@@ -39,34 +41,43 @@ class ByComparison:
 
 
 class ByJudge:
-    """A program decides; each output is put before it in a box of its own."""
+    """A program decides: compiled once, and each output is put before it in a box of its own."""
 
     def __init__(self, sandbox: Sandbox, code: str, language: str) -> None:
         self._sandbox = sandbox
-        self._code = code
-        self._toolchain = sandbox.toolchains.of(language)
-
-    async def accepts(self, case: Case, ran: Ran) -> bool:
-        limits = self._sandbox.limits(_JUDGE_S)
-        files = {"case.in": case.stdin.encode(), "case.out": ran.stdout, "case.ans": case.stdout.encode()}
-        judge = Program(
-            self._code,
-            self._toolchain,
+        limits = sandbox.limits(_JUDGE_S)
+        self._judge = Program(
+            code,
+            sandbox.toolchains.of(language),
             compile_limits=limits,
             run_limits=limits,
-            files=files,
-            arguments=tuple(files),
+            arguments=_FILES,
         )
+        self._compiling = asyncio.Lock()
+        self._is_kept = False
+
+    async def accepts(self, case: Case, ran: Ran) -> bool:
+        contents = (case.stdin.encode(), ran.stdout, case.stdout.encode())
         async with self._sandbox.pool.box() as box:
-            if not await judge.prepare(box):
-                assert judge.compiled is not None
-                raise RequestError(f"extra.checker does not compile: {_words(judge.compiled)}")
-            said = await judge.run(box, None)
+            await self._put(box)
+            await box.write(dict(zip(_FILES, contents, strict=True)))
+            said = await self._judge.run(box, None)
         if said.return_code not in _RIGHT + _WRONG:
             raise RequestError(
                 f"extra.checker failed: {_words(said)}", fix="a judge ends with 0 (right), 1 or 2 (wrong)"
             )
         return said.return_code in _RIGHT
+
+    async def _put(self, box: Box) -> None:
+        async with self._compiling:
+            if not self._is_kept:
+                if not await self._judge.prepare(box):
+                    assert self._judge.compiled is not None
+                    raise RequestError(f"extra.checker does not compile: {_words(self._judge.compiled)}")
+                await self._judge.keep(box)
+                self._is_kept = True
+                return
+        await self._judge.put(box)
 
 
 def _words(said: Ran) -> str:

@@ -22,7 +22,8 @@ from pathlib import Path
 from strop.errors import StropError
 from strop.sandbox.cgroups import Cgroups, open_cgroups
 from strop.sandbox.limits import MIB
-from strop.sandbox.seccomp import filter_descriptor
+from strop.sandbox.seccomp import filter_bytes, filter_descriptor
+from strop.sandbox.zygotes import Zygote
 
 WORK = "/tmp/box"
 """Where a program finds itself."""
@@ -40,6 +41,11 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost box\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
+
+_AGENT, _ZYGOTE, _FILTER = "strop_agent.pyc", "zygote.pyc", "filter.bpf"
+_NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
+_ZYGOTE_RIGHTS = ("SYS_ADMIN", "NET_ADMIN", "SETUID", "SETGID", "SETPCAP")
+"""To make namespaces and mounts, raise the loopback, become another user, and have no rights any more."""
 
 _THERE = ("/", "/tmp", "/mnt", "/dev", "/proc", "/usr")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -76,26 +82,44 @@ class Isolation:
     cgroups: Cgroups | None
     tmp_bytes: int = 512 * MIB
     facts: list[Fact] = field(default_factory=list[Fact])
+    zygote: Zygote | None = None
     _num_boxes: int = 0
 
     @property
     def agent(self) -> str:
         """Path of the compiled agent, as a box sees it."""
-        return str(self.folder / "agent.pyc") if self.kind is Kind.NONE else "/strop/agent.pyc"
+        return str(self.folder / _AGENT) if self.kind is Kind.NONE else f"/strop/{_AGENT}"
+
+    @property
+    def _places(self) -> list[tuple[str, int]]:
+        """Memory that a box may write to, and how much."""
+        return [("/dev/shm", 64 * MIB), ("/tmp", self.tmp_bytes), ("/mnt", 64 * MIB)]
+
+    def next_uid(self) -> int:
+        self._num_boxes += 1
+        return _first_uid() + self._num_boxes % _UID_SPAN
+
+    def open_zygote(self) -> None:
+        """Let boxes be forks of one process from now on.
+
+        Raises:
+            StropError: it does not work here.
+        """
+        rights = [word for name in _ZYGOTE_RIGHTS for word in ("--cap-add", f"CAP_{name}")]
+        command = [
+            *("bwrap", "--new-session", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL", *rights),
+            *("--hostname", "box", *self._environment(), *self._file_system()),
+            *("--chdir", "/", "--", self.python, "-B", f"/strop/{_ZYGOTE}"),
+        ]
+        plan = {"places": self._places, "roots": self.roots, "filter": f"/strop/{_FILTER}"}
+        self.zygote = Zygote(command, plan)
 
     def command(self, seccomp: int, info: int) -> list[str]:
         """What starts a box; `seccomp` and `info` are descriptors that bubblewrap reads and writes."""
         python = [self.python, "-B", self.agent]
         if self.kind is Kind.NONE:
             return python
-        self._num_boxes += 1
-        namespaces = [
-            "--unshare-ipc",
-            "--unshare-pid",
-            "--unshare-net",
-            "--unshare-uts",
-            "--unshare-cgroup-try",
-        ]
+        namespaces = list(_NAMESPACES)
         start: list[str] = []
         entry: list[str] = []
         if self.kind is Kind.USERNS:
@@ -110,7 +134,7 @@ class Isolation:
                     "--",
                 ]
         else:
-            uid = str(_first_uid() + self._num_boxes % _UID_SPAN)
+            uid = str(self.next_uid())
             namespaces += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
             namespaces += ["--cap-add", "CAP_SETPCAP"]
             entry = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs"]
@@ -165,10 +189,12 @@ class Isolation:
             told += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
         for name in _OWN_ETC:
             told += ["--ro-bind", str(self.folder / name), f"/etc/{name}"]
-        told += ["--ro-bind", str(self.folder / "agent.pyc"), "/strop/agent.pyc"]
+        for name in (_AGENT, _ZYGOTE, _FILTER):
+            told += ["--ro-bind", str(self.folder / name), f"/strop/{name}"]
         told += ["--proc", "/proc", "--dev", "/dev"]
-        told += [*_memory("/dev/shm", 64 * MIB), "--remount-ro", "/dev"]
-        told += _memory("/tmp", self.tmp_bytes) + _memory("/mnt", 64 * MIB)
+        shared, *writable = self._places
+        told += [*_memory(*shared), "--remount-ro", "/dev"]
+        told += [word for place in writable for word in _memory(*place)]
         for root in self.roots:  # after /tmp, below which one may lie
             told += [
                 *_folders(*(str(parent) for parent in reversed(Path(root).parents))),
@@ -179,6 +205,8 @@ class Isolation:
         return [*told, "--symlink", "../tmp", "/var/tmp", "--remount-ro", "/"]
 
     def close(self) -> None:
+        if self.zygote is not None:
+            self.zygote.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         if self.cgroups is not None:
             self.cgroups.close()
@@ -216,7 +244,7 @@ def open_isolation(
         folder.chmod(0o755)
         _write_folder(folder, python)
         ways = [wanted] if wanted else [Kind.UIDS, Kind.USERNS] if os.geteuid() == 0 else [Kind.USERNS]
-        failures = []
+        failures: list[str] = []
         for kind in ways:
             isolation = Isolation(
                 kind=kind,
@@ -226,9 +254,11 @@ def open_isolation(
                 cgroups=None,
                 tmp_bytes=tmp_bytes,
             )
+            if kind is not Kind.NONE:
+                _write_filter(folder)
             problem = "" if kind is Kind.NONE else _try(isolation)
             if not problem:
-                _add_cgroups(isolation)
+                _add_facts(isolation)
                 return isolation
             failures.append(f"{kind}: {problem}")
         raise StropError(
@@ -246,16 +276,21 @@ def _write_folder(folder: Path, python: str) -> None:
     for name, text in _OWN_ETC.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o644)  # whatever this process's umask: another user reads it in the box
-    source = str(Path(__file__).with_name("agent.py"))
-    compiled = str(folder / "agent.pyc")
-    if python == sys.executable:
-        py_compile.compile(source, compiled, doraise=True)
-    else:
-        code = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
-        done = subprocess.run([python, "-c", code, source, compiled], capture_output=True, text=True)
-        if done.returncode:
-            raise StropError(f"{python} cannot run the agent of a box: {done.stderr.strip()}")
-    os.chmod(compiled, 0o644)
+    for module, compiled in (("agent", _AGENT), ("zygote", _ZYGOTE)):
+        source, target = str(Path(__file__).with_name(f"{module}.py")), str(folder / compiled)
+        if python == sys.executable:
+            py_compile.compile(source, target, doraise=True)
+        else:
+            code = "import py_compile, sys; py_compile.compile(sys.argv[1], sys.argv[2], doraise=True)"
+            done = subprocess.run([python, "-c", code, source, target], capture_output=True, text=True)
+            if done.returncode:
+                raise StropError(f"{python} cannot run the agent of a box: {done.stderr.strip()}")
+        os.chmod(target, 0o644)
+
+
+def _write_filter(folder: Path) -> None:
+    (folder / _FILTER).write_bytes(filter_bytes())
+    (folder / _FILTER).chmod(0o644)
 
 
 def _try(isolation: Isolation) -> str:
@@ -285,7 +320,7 @@ def _try(isolation: Isolation) -> str:
     return lines[-1] if lines else f"bwrap ended with status {done.returncode}"
 
 
-def _add_cgroups(isolation: Isolation) -> None:
+def _add_facts(isolation: Isolation) -> None:
     facts = isolation.facts
     walls = isolation.kind is not Kind.NONE
     facts.append(Fact("isolation", walls, *_KIND_TEXTS[isolation.kind]))
@@ -293,6 +328,8 @@ def _add_cgroups(isolation: Isolation) -> None:
     facts.append(Fact("seccomp", walls, *loaded))
     loopback = ("loopback of its own in every box", "每个沙箱仅有独立的回环网络")
     facts.append(Fact("network", walls, *(loopback if walls else ("the machine's", "与本机共用"))))
+    if isolation.kind is Kind.UIDS:
+        facts.append(_zygote_fact(isolation))
     try:
         isolation.cgroups = open_cgroups()
     except StropError as error:
@@ -305,6 +342,15 @@ def _add_cgroups(isolation: Isolation) -> None:
     waits = Path("/proc/self/schedstat").exists()
     en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
     facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
+
+
+def _zygote_fact(isolation: Isolation) -> Fact:
+    try:
+        isolation.open_zygote()
+    except (StropError, OSError) as error:
+        en, zh = f"started one by one by bubblewrap: {error}", f"由 bubblewrap 逐个启动：{error}"
+        return Fact("boxes", False, en, zh)
+    return Fact("boxes", True, "forked from one that stands ready", "由常驻进程派生，毫秒级就绪")
 
 
 _KIND_TEXTS = {

@@ -214,6 +214,7 @@ LANGUAGES: tuple[Language, ...] = (
         run=(
             "jest",
             "--ci",
+            "--config={}",
             "--colors=false",
             "--watchman=false",
             "--cache=false",

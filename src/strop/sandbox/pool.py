@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -40,12 +40,17 @@ class Pool:
         Raises:
             SandboxError: a box did not come up.
         """
-        started = await asyncio.gather(*(self._start() for _ in range(self.size)), return_exceptions=True)
-        self._ready.extend(one for one in started if isinstance(one, Box))
-        for one in started:
-            if isinstance(one, BaseException):
-                await self.close()
-                raise one
+        try:
+            _raise_first(
+                await asyncio.gather(*(self._start_ready() for _ in range(self.size)), return_exceptions=True)
+            )
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start_ready(self) -> None:
+        """What has started is the pool's at once, so that nothing is lost where another one fails."""
+        self._ready.append(await self._start())
 
     async def _start(self) -> Box:
         self.num_started += 1
@@ -68,10 +73,12 @@ class Pool:
                 return box
             self._background(box.close())
         self.num_cold += 1
+        self._refill()
         return await self._start()
 
     def _refill(self) -> None:
-        if not self._closed and len(self._ready) + self._num_coming < self.size:
+        """Also in place of those that once could not be started."""
+        while not self._closed and len(self._ready) + self._num_coming < self.size:
             self._num_coming += 1
             self._background(self._add())
 
@@ -100,5 +107,13 @@ class Pool:
         self._closed = True
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(box.close() for box in self._ready))
+        ready = list(self._ready)
         self._ready.clear()
+        _raise_first(await asyncio.gather(*(box.close() for box in ready), return_exceptions=True))
+
+
+def _raise_first(results: Iterable[object]) -> None:
+    """Once all have ended: what the first that failed met."""
+    for one in results:
+        if isinstance(one, BaseException):
+            raise one

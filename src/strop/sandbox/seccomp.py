@@ -53,7 +53,7 @@ def filter_bytes() -> bytes:
         StropError: libseccomp is not there.
     """
     try:
-        import pyseccomp as seccomp
+        import pyseccomp as seccomp  # pyright: ignore[reportMissingTypeStubs]
     except (ImportError, RuntimeError, OSError) as error:
         raise StropError(
             f"seccomp filters cannot be made: {error}",

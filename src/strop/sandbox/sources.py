@@ -12,9 +12,10 @@ import hashlib
 import ipaddress
 import socket
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 from urllib.parse import urljoin, urlsplit
 
 import httpx
@@ -81,11 +82,13 @@ async def fetch(url: str, allowed: Allowed, target: Path, etag: str | None = Non
 
 
 def _fetch_fsspec(url: str, allowed: Allowed, target: Path) -> Fetched:
-    import fsspec
+    import fsspec  # pyright: ignore[reportMissingTypeStubs]
 
-    with fsspec.open(url, "rb") as source, target.open("wb") as file:
+    open_url = cast("Callable[[str, str], AbstractContextManager[IO[bytes]]]", fsspec.open)  # pyright: ignore[reportUnknownMemberType]
+
+    with open_url(url, "rb") as source, target.open("wb") as file:
         writer = _Writer(file, allowed.max_bytes, url)
-        while chunk := source.read(_CHUNK):  # pyright: ignore[reportAttributeAccessIssue]
+        while chunk := source.read(_CHUNK):
             writer.write(chunk)
     return Fetched(writer.sha256, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -130,9 +130,10 @@ class Submissions:
         told = config.model_copy(update={"language": written_in})
         code, extracted = await self._extract(request.completion, told)
         code = without_entry(code, canonical(written_in))
+        test = cast("Mapping[str, Any]", test)
         test_code: str = test["code"]
         full = test_code.replace(_INSERT, code) if _INSERT in test_code else f"{code}\n{test_code}"
-        asset = parse_json(test.get("asset") or {}, "test.asset")  # pyright: ignore[reportUnknownMemberType]
+        asset = parse_json(test.get("asset") or {}, "test.asset")
         flag, program = "", full
         if config.extra.get("append_flag"):
             if canonical(language) != "python":
@@ -178,13 +179,17 @@ class _Held:
         self._taken: Entry | None = None
 
     async def __aenter__(self) -> Cases:
-        test = self._test
-        if isinstance(test, Mapping) and test.get("location") == "URL":  # pyright: ignore[reportUnknownMemberType]
-            if not isinstance(test.get("url"), str):  # pyright: ignore[reportUnknownMemberType]
-                raise RequestError("test.url is needed with location URL")
-            self._taken = await self._files.take(test["url"])
-            return self._taken.cases
-        return parse_cases(test)
+        given = self._test
+        if not isinstance(given, Mapping):
+            return parse_cases(given)
+        test = cast("Mapping[str, Any]", given)
+        if test.get("location") != "URL":
+            return parse_cases(test)
+        url = test.get("url")
+        if not isinstance(url, str):
+            raise RequestError("test.url is needed with location URL")
+        self._taken = await self._files.take(url)
+        return self._taken.cases
 
     async def __aexit__(self, *_: object) -> None:
         if self._taken is not None:

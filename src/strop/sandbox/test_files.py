@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-import ijson
+import ijson  # pyright: ignore[reportMissingTypeStubs]
 import orjson
 
 from strop.errors import RequestError

@@ -92,24 +92,29 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 def test_no_process_file_or_group_is_left(replies, house) -> None:
     pool = house.sandbox.pool
-    agent = house.sandbox.isolation.agent
+    zygote = house.sandbox.isolation.zygote
 
-    def agents() -> int:
-        found = 0
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+    def boxes() -> int:
+        """Processes below this one that are the first of a process namespace, but for the one that makes them."""
+        parents, firsts = {}, set()
+        for path in Path("/proc").glob("[0-9]*/status"):
             try:
-                words = path.read_bytes().split(b"\0")
-                parent = int((path.parent / "stat").read_text().rpartition(")")[2].split()[1])
-                above = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
+                told = dict(line.split(":", 1) for line in path.read_text().splitlines())
+            except OSError:
                 continue
-            found += agent.encode() in words and b"bwrap" not in words[0] and above == os.getpid()
-        return found
+            parents[path.parent.name] = told["PPid"].strip()
+            numbers = told["NSpid"].split()
+            if len(numbers) > 1 and numbers[-1] == "1":
+                firsts.add(path.parent.name)
+        below = {str(os.getpid())}
+        while more := {one for one, parent in parents.items() if parent in below} - below:
+            below |= more
+        return len(firsts & below) - (zygote is not None)
 
     assert eventually(lambda: house.sandbox.slots.num_running == 0 and pool.num_ready == pool.size)
-    assert eventually(lambda: agents() <= pool.size)
+    assert eventually(lambda: boxes() == pool.size)
     assert sorted(os.listdir(house.sandbox.isolation.folder)) == [
-        "agent.pyc", "group", "hosts", "nsswitch.conf", "passwd"
+        "filter.bpf", "group", "hosts", "nsswitch.conf", "passwd", "strop_agent.pyc", "zygote.pyc"
     ]  # fmt: skip
     groups = house.sandbox.isolation.cgroups
     if groups is not None:

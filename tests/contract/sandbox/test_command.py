@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import pytest
@@ -42,29 +44,52 @@ def eventually_gone(pid: int) -> bool:
     return False
 
 
-def test_a_key_opens_it_as_a_token_or_in_the_path() -> None:
+def below(pid: int) -> set[int]:
+    """Processes that it started, and those that they did."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {one for one, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+KEY = "open-sesame"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A server with a key that takes one request and lets one more wait."""
+    with running("--max-running", "1", "--max-waiting", "1", STROP_SANDBOX_API_KEY=KEY) as (url, _):
+        yield url
+
+
+def test_a_key_opens_it_as_a_token_or_in_the_path(guarded: str) -> None:
     body = {"code": "print(1)", "language": "python"}
-    with running("--max-running", "1", STROP_SANDBOX_API_KEY="open-sesame") as (url, _):
-        assert httpx.post(f"{url}/run_code", json=body).status_code == 401
-        assert httpx.post(f"{url}/key/wrong/run_code", json=body).status_code == 401
-        told = httpx.post(
-            f"{url}/run_code", json=body, headers={"authorization": "Bearer open-sesame"}, timeout=60
-        )
-        assert told.json()["run_result"]["stdout"] == "1\n"
-        assert (
-            httpx.post(f"{url}/key/open-sesame/run_code", json=body, timeout=60).json()["status"] == "Success"
-        )
-        assert httpx.get(f"{url}/v1/ping").status_code == 200
+    token = {"authorization": f"Bearer {KEY}"}
+    with httpx.Client(base_url=guarded, timeout=60) as client:
+        assert client.post("/run_code", json=body).status_code == 401
+        assert client.post("/key/wrong/run_code", json=body).status_code == 401
+        assert client.post("/run_code", json=body, headers=token).json()["run_result"]["stdout"] == "1\n"
+        assert client.post(f"/key/{KEY}/run_code", json=body).json()["status"] == "Success"
+        assert client.get("/v1/ping").status_code == 200
 
 
-def test_more_than_may_wait_is_refused_with_when_to_come_again() -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
-    body = {"code": "import time; time.sleep(1)", "language": "python"}
-    with running("--max-running", "1", "--max-waiting", "1") as (url, _), ThreadPoolExecutor(6) as callers:
-        replies = list(callers.map(lambda _: httpx.post(f"{url}/run_code", json=body, timeout=60), range(6)))
-    assert {reply.status_code for reply in replies} == {200, 429}
-    refused = next(reply for reply in replies if reply.status_code == 429)
+async def test_more_than_may_wait_is_refused_with_when_to_come_again(guarded: str) -> None:
+    body = {"code": "import time; time.sleep(600)", "language": "python", "run_timeout": 600}
+    async with httpx.AsyncClient(base_url=f"{guarded}/key/{KEY}", timeout=60) as client:
+        held = [asyncio.ensure_future(client.post("/run_code", json=body)) for _ in range(2)]
+        try:
+            while "strop_sandbox_requests 2.0" not in (await client.get("/metrics")).text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            refused = await client.post("/run_code", json=body)
+        finally:
+            for one in held:
+                one.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+    assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     assert "detail" in refused.json()
 
@@ -123,14 +148,91 @@ def test_without_walls_programs_run_and_are_cleared_away() -> None:
 
 def test_killed_without_warning_it_leaves_no_box(tmp_path) -> None:
     with running("--max-running", "2") as (_, process):
-        children = subprocess.run(
-            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True
-        ).stdout.split()
-        assert len(children) >= 2
+        children = below(process.pid)
+        assert len(children) >= 3  # what makes boxes, and the boxes
         process.kill()
         process.wait()
-        assert all(eventually_gone(int(pid)) for pid in children)
+        assert all(eventually_gone(pid) for pid in children)
         process.returncode = 0
+
+
+MOVER = """
+import os, sys
+from pathlib import Path
+from strop.sandbox.cgroups import _make_room
+folder = Path(sys.argv[1])
+(folder / "cgroup.procs").write_text(str(os.getpid()))
+for _ in sys.stdin:
+    try:
+        _make_room(folder, (sys.argv[2],))
+        print("made", flush=True)
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+@pytest.fixture
+def delegated() -> Iterator[tuple[Path, str]]:
+    """A group of version 2 of the kernel's own, and a controller that it may hand on."""
+    mounts = [
+        line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if " cgroup2 " in line
+    ]
+    if not mounts or os.geteuid() != 0 or not os.access(mounts[0], os.W_OK):
+        pytest.skip("needs root and a cgroup2 mount")
+    top = Path(mounts[0])
+    controllers = (top / "cgroup.controllers").read_text().split()
+    if not controllers:
+        pytest.skip("version 2 has no controller here")
+    control = top / "cgroup.subtree_control"
+    was_on = controllers[0] in control.read_text().split()
+    control.write_text(f"+{controllers[0]}")
+    folder = top / f"strop-test-{os.getpid()}"
+    folder.mkdir()
+    try:
+        yield folder, controllers[0]
+    finally:
+        (folder / "cgroup.subtree_control").write_text(f"-{controllers[0]}")
+        if (folder / "strop-server").exists():
+            (folder / "strop-server").rmdir()
+        folder.rmdir()
+        if not was_on:
+            control.write_text(f"-{controllers[0]}")
+
+
+def test_in_version_2_no_process_is_moved_but_one_s_own(delegated: tuple[Path, str]) -> None:
+    folder, controller = delegated
+
+    def members(group: Path) -> set[int]:
+        return set(map(int, (group / "cgroup.procs").read_text().split()))
+
+    command = [sys.executable, "-c", MOVER, str(folder), controller]
+    with (
+        subprocess.Popen(["sleep", "600"]) as neighbour,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as mover,
+    ):
+        assert mover.stdin is not None
+        assert mover.stdout is not None
+
+        def ask() -> str:
+            mover.stdin.write("\n")
+            mover.stdin.flush()
+            return mover.stdout.readline()
+
+        try:
+            (folder / "cgroup.procs").write_text(str(neighbour.pid))
+            assert ask().startswith("1 other processes are in the same group")
+            assert members(folder) == {neighbour.pid, mover.pid}
+            assert not (folder / "strop-server").exists()
+            neighbour.kill()
+            neighbour.wait()
+            assert ask() == "made\n"
+            assert (members(folder), members(folder / "strop-server")) == (set(), {mover.pid})
+            assert (folder / "cgroup.subtree_control").read_text().split() == [controller]
+            assert ask() == "made\n"
+        finally:
+            neighbour.kill()
+            mover.stdin.close()
+            mover.wait(30)
 
 
 def test_groups_of_version_2_are_made_below_one_s_own(tmp_path) -> None:

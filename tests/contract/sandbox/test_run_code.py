@@ -76,6 +76,32 @@ def test_children_count_against_the_time_of_their_program(house) -> None:
     assert ran["execution_time"] < 5
 
 
+LOADED = "import os, time\nos.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})\nwhile time.process_time() < {}: pass\nprint(1)"
+"""Computes for so many seconds on the one processor that all such programs share."""
+
+
+def test_a_verdict_under_load_is_the_verdict_alone(house) -> None:
+    """Six at a time on one processor: each takes more wall time than its limit, and none more of its own."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    within = {"code": LOADED.format(0.15), "run_timeout": 0.5}
+    beyond = {"code": LOADED.format(60), "run_timeout": 0.1}
+    asked = [within, within, beyond, within, within, within] * 3
+    alone = {one["code"]: house.run(**one) for one in (within, beyond)}
+    assert [reply["status"] for reply in alone.values()] == ["Success", "Failed"]
+    with ThreadPoolExecutor(len(asked)) as callers:
+        replies = list(callers.map(lambda one: house.run(**one), asked))
+    for one, reply in zip(asked, replies, strict=True):
+        for part in ("status", "return_code", "stdout", "reason"):
+            assert reply["run_result"][part] == alone[one["code"]]["run_result"][part], reply
+    walls = [
+        reply["run_result"]["execution_time"]
+        for one, reply in zip(asked, replies, strict=True)
+        if one is within
+    ]
+    assert max(walls) > within["run_timeout"]
+
+
 def test_memory_beyond_the_limit_ends_the_program_and_is_told_apart(house) -> None:
     ran = house.run("x = bytearray(400 << 20); print(len(x))", memory_limit_MB=100)["run_result"]
     assert ran["reason"] == "memory_limit"

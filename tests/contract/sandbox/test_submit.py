@@ -121,6 +121,27 @@ def test_a_judge_decides_where_many_answers_are_right(house) -> None:
     assert house.submit("```python\nprint(5, 5)\n```", test, extra=extra).json()["accepted"] is False
 
 
+def test_a_judge_is_compiled_once_for_all_cases(house, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strop.sandbox.programs import Program
+
+    compiled = []
+    prepare = Program.prepare
+
+    async def counted(program, box):
+        compiled.append(program)
+        return await prepare(program, box)
+
+    monkeypatch.setattr(Program, "prepare", counted)
+    judge = (
+        "#include <stdio.h>\nint main(int n, char **names) { int a, b;"
+        ' fscanf(fopen(names[1], "r"), "%d", &a); fscanf(fopen(names[2], "r"), "%d", &b); return b != 2 * a; }'
+    )
+    extra = {"checker": {"language": "c", "code": judge}, "run_all_cases": True}
+    reply = house.submit(DOUBLE, [case(str(n), "any") for n in range(5)], extra=extra).json()
+    assert [test["passed"] for test in reply["tests"]] == [True] * 5
+    assert len(compiled) == 2  # the program and its judge
+
+
 def test_a_judge_that_fails_is_no_verdict(house) -> None:
     reply = house.submit(DOUBLE, CASES, extra={"checker": {"code": "1/0"}})
     # 1 is testlib's word for wrong, and Python's for an uncaught exception: a judge must not die of one.
