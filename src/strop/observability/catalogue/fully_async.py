@@ -84,13 +84,13 @@ FULLY_ASYNC = (
     ),
     metric(
         "fully_async/trainer/idle_ratio",
-        "share",
+        "share of time",
         "Share of the step in which the learner waits for rollouts and rewards.",
         "一步中训练端等待 rollout 与奖励的时间占比。",
     ),
     metric(
         "fully_async/rollouter/idle_ratio",
-        "share",
+        "share of time",
         "Share of the step in which nothing is sampled: scoring, learning, publishing.",
         "一步中没有采样（打分、训练、同步权重）的时间占比。",
     ),
