@@ -62,7 +62,9 @@ def test_a_finding_that_the_job_names_ends_the_run_with_its_steps_saved_tracked_
         finally:
             server.shutdown()
             thread.join()
-    assert got == ["finding.began", "finding.stopped"]
+    # What a random model writes is found to be garbled, too.
+    assert got[0] == "finding.began"
+    assert got[-1] == "finding.stopped"
     database = open_database()
     try:
         with database.read() as session:
