@@ -241,7 +241,7 @@ def _as_json(
 
 
 def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem], notes: list[str]) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if checked:
         names = (
             t("file", "文件"),

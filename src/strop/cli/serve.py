@@ -109,17 +109,17 @@ def serve(
         from strop.gateway.listening import bind
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        listener = bind(host, port)
-        served, engine = open_model(
-            model,
-            name,
-            max_length=max_length,
-            max_sequences=max_sequences,
-            max_waiting=max_waiting,
-            kv_memory_bytes=int(kv_memory * 2**30),
-        )
-        with engine:
-            _answer(served, listener, host, api_key, report)
+        with bind(host, port) as listener:
+            served, engine = open_model(
+                model,
+                name,
+                max_length=max_length,
+                max_sequences=max_sequences,
+                max_waiting=max_waiting,
+                kv_memory_bytes=int(kv_memory * 2**30),
+            )
+            with engine:
+                _answer(served, listener, host, api_key, report)
     except StropError as error:
         if report is None:
             raise

@@ -109,7 +109,7 @@ async def _train(database: Database, submission: Submission) -> None:
     say = _Saying(database, submission.job_id)
     try:
         async with opened(config, out=folder, watchers=[], say=say, submitted=status, **more) as session:
-            listen_to_interrupts(stop.set, Console())
+            listen_to_interrupts(stop.set, Console(markup=False, emoji=False))
             try:
                 await _run(database, session, run_flow, local=local is not None, resumed=resumed, stop=stop)
             finally:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from strop.errors import ConfigError, Problem
 from strop.schema.config import MODEL_NAME
 from strop.schema.function import FunctionType
+from strop.schema.runtime import Timeout, Weight
 from strop.server.runtime_asked import RuntimeAsked
 
 SUBJECT = "job"
@@ -56,8 +57,8 @@ class FunctionAsked(RuntimeAsked):
     reward_id: str | None = None
     group_reward_id: str | None = None
     name: Shown | None = Field(default=None, max_length=256)
-    weight: float | None = Field(default=None, ge=0)
-    timeout: float | None = Field(default=None, gt=0, le=86_400)
+    weight: Weight | None = None
+    timeout: Timeout | None = None
     reward_metric_weight: dict[str, float] | None = None
     preset: str | None = Field(default=None, min_length=1, max_length=100)
     params: dict[str, Any] | None = None

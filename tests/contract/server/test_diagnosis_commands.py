@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fakes.spans import span
-from strop.cli import app
+from strop.cli.commands import app
 from strop.schema.finding import Curve, Evidence, Finding, Severity, Text, Witness
 from strop.schema.job import Event, Job, JobStatus
 from strop.store.events import record_event
