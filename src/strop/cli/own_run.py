@@ -54,15 +54,19 @@ def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | No
         typer.Exit: a second Ctrl-C ended it without a checkpoint.
     """
     with leaving_at_once():
-        from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, follow
+        from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, Alarms, follow
         from strop.cli.private_server import private_server
 
-    with Interrupts(lambda: _say_ending(console)) as interrupts, private_server(trains=True) as own:
+    alarms = Alarms(console)
+    with (
+        Interrupts(lambda: _say_ending(console)) as interrupts,
+        private_server(trains=True, on_alarm=alarms.heard) as own,
+    ):
         interrupts.check()
         client = own.client
         job_id = client.jobs.run(asked).job_id
         interrupts.steer(lambda: _cancel(client, job_id, console), lambda: own.supervisor.end(job_id))
-        ended = follow(client, job_id, console, own=True)
+        ended = follow(client, job_id, console, own=True, told=alarms.told)
         interrupts.rest()
         if ended.status is JobStatus.FAILED:
             refused = bool(client.jobs.events(job_id, kind=REFUSED_EVENT))

@@ -165,9 +165,7 @@ class LiveProgress:
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
-        self._console.print(
-            f"{t('note', '提示')}  {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
-        )
+        tell_note(self._console, message)
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if self._phase is not None:
@@ -175,6 +173,12 @@ class LiveProgress:
             self._bars.update(
                 self._phase, description=name, completed=done, total=total, visible=done < total
             )
+
+
+def tell_note(console: Console, message: str) -> None:
+    """What a run has to say, in the middle of its steps."""
+    text = f"{t('note', '提示')}  {message}"
+    console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def _count(number: float) -> str:

@@ -121,10 +121,7 @@ def list_(
         )
         submissions = submissions_of(session, [job.job_id for job in jobs])
         shown = [_shown(job, submissions[job.job_id], _results(session, job.job_id)) for job in jobs]
-    return output(
-        request,
-        {"page_no": page.page_no, "page_size": page.page_size, "total": total, "evaluations": shown},
-    )
+    return output(request, page.filled(total, evaluations=shown))
 
 
 @router.get("/{evaluation_id}", summary="One evaluation, with the results that are there by now")
