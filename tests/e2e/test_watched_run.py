@@ -1,4 +1,4 @@
-"""A run with agents, watched from elsewhere: its curves in a tracker, its findings at a webhook, and its end."""
+"""A run with agents, watched from elsewhere: curves in a tracker, findings at a webhook, and its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_finding_that_the_job_names_ends_the_run_with_its_steps_saved_tracked_
                 "eval_steps": 99,
             }
             config = load_job(write_job(tmp_path, rows=8, save_steps=99), changes)
-            with pytest.raises(StoppedByDiagnosis, match="step 2: .* P4 .*as planned"):
+            with pytest.raises(StoppedByDiagnosis, match=r"step 2: .* P4 .*as planned"):
                 train_here(config, Console(quiet=True))
             got = list(server.got)  # type: ignore[attr-defined]
         finally:
