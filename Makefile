@@ -45,7 +45,7 @@ docs: setup ## Write the documents that are made from code
 	$(BIN)/python -m strop.pipeline.knobs_doc docs/hyper_parameters.md
 	$(BIN)/python -m strop.functions.rewards_doc docs/rewards.md
 	$(BIN)/python -m strop.cli.api_document docs/api/openapi.json
-	STROP_LANG=en $(BIN)/python -m typer strop.cli utils docs --name strop --output docs/cli.md
+	STROP_LANG=en $(BIN)/python -m typer strop.cli.commands utils docs --name strop --output docs/cli.md
 
 clean: ## Remove the environment, caches and the demo's output
 	rm -rf $(VENV) demo build dist .pytest_cache .ruff_cache .hypothesis src/*.egg-info

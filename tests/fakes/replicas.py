@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 from fakes.sampler import FakeSampler
 from fakes.serving import Shop, served_model
@@ -23,6 +24,7 @@ class FakeReplica:
         self.exited = asyncio.Event()
         self.stopped = False
         self.script = FakeSampler(tiny_tokenizer(), barracks.answer)
+        self.adapters: dict[str, FakeSampler] = {}
         self._barracks = barracks
         self._shop: Shop | None = None
 
@@ -41,8 +43,22 @@ class FakeReplica:
             self.exited.set()
             raise
         model = served_model(self.script, self.script.tokenizer, name=self.spec.deployed_model)
-        self._shop = Shop(model, api_key=self.key)
+        self._shop = Shop(model, api_key=self.key, read=self._read if self.spec.shared else None)
         await self._shop.open(grace_s=0)
+
+    def _read(self, folder: Path) -> FakeSampler:
+        """A sampler that answers with the name of the adapter's folder."""
+        if folder.name in self._barracks.unusable:
+            raise EngineError(self._barracks.unusable[folder.name])
+        sampler = FakeSampler(tiny_tokenizer(), lambda prompt_ids, params: folder.name)
+        self.adapters[folder.name] = sampler
+        return sampler
+
+    @property
+    def models(self) -> list[str]:
+        """What it serves now, its base first."""
+        assert self._shop is not None
+        return [one.name for one in self._shop.models.all()]
 
     async def stop(self) -> None:
         self.stopped = True
@@ -65,11 +81,13 @@ class FakeReplica:
 
 
 class Barracks:
-    """Makes replicas and remembers them, in order of their starts. `refusals` fail as many starts."""
+    """Makes replicas and remembers them, in order of their starts. `refusals` fail as many starts; `unusable`
+    says by name of its folder why an adapter is refused."""
 
     def __init__(self) -> None:
         self.started: list[FakeReplica] = []
         self.refusals: list[str] = []
+        self.unusable: dict[str, str] = {}
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.answer = lambda prompt_ids, params: "hello"

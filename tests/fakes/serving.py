@@ -18,6 +18,7 @@ from strop.gateway.sampler import Sampler
 from strop.serving.app import create_app
 from strop.serving.metrics import ServingMetrics
 from strop.serving.model import ServedModel
+from strop.serving.models import ReadAdapter, ServedModels
 from strop.serving.places import Places
 
 
@@ -46,17 +47,19 @@ def served_model(
 
 @dataclass
 class Shop:
-    """Starts a model's server; clients made here are closed with it."""
+    """Starts a model's server, with `read` one that takes adapters; clients made here are closed with it."""
 
     model: ServedModel
     api_key: str | None = None
+    read: ReadAdapter | None = None
     clients: list[openai.AsyncOpenAI] = field(default_factory=list[openai.AsyncOpenAI])
     address: str = ""
 
     async def open(self, *, grace_s: float = 5) -> None:
         listener = bind("127.0.0.1", 0)
-        app = create_app(self.model, api_key=self.api_key)
-        self.server = GuestServer(app, grace_s=grace_s, on_last_call=self.model.stop_all)
+        self.models = ServedModels(self.model, read=self.read)
+        app = create_app(self.models, api_key=self.api_key)
+        self.server = GuestServer(app, grace_s=grace_s, on_last_call=self.models.stop_all)
         self.serving = asyncio.create_task(self.server.serve(sockets=[listener]))
         await self.server.listening.wait()
         self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -70,6 +73,6 @@ class Shop:
     async def close(self) -> None:
         for client in self.clients:
             await client.close()
-        self.model.stop_all()
+        self.models.stop_all()
         self.server.should_exit = True
         await self.serving

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from strop.engine import Engine
+from strop.engine import Engine, LowRank
+from strop.engine.adapter import Adapter
 from strop.engine.attention import Attention
 from strop.engine.batch import StepBatch
 from strop.engine.forward import Forward
@@ -45,6 +46,9 @@ class Steps:
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         self._forward.load(weights)
+
+    def adapt(self, change: LowRank) -> Adapter:
+        return self._forward.adapt(change)
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         with self._changed:

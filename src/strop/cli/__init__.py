@@ -1,7 +1,7 @@
 """Words on a command line -> the machines, wired. The only place that sees everything.
 
-Heavy imports (torch, the web framework, the database) stand inside the commands that need them, so that help
-comes at once. Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 130 ended by Ctrl-C.
+The commands are in `commands`, loaded inside `main` so that Ctrl-C is heard while they load. Exit status: 0
+done, 1 failed, 2 wrong usage or configuration, 130 ended by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -9,72 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import typer
-
-from strop import __version__
-from strop.cli.chat import chat
-from strop.cli.data import app as data
-from strop.cli.demo import demo
-from strop.cli.deployments import app as deployments
-from strop.cli.evaluations import app as evaluations
-from strop.cli.files import app as files
-from strop.cli.functions_show import app as functions
-from strop.cli.init import init
-from strop.cli.jobs import app as jobs
-from strop.cli.keys import app as keys
-from strop.cli.models import app as models
-from strop.cli.run import EXIT_CANCELED, run
-from strop.cli.sandbox import app as sandbox
-from strop.cli.serve import serve
+from strop.cli.interrupts import EXIT_CANCELED, interrupted_text, leaving_at_once
 from strop.cli.text import t
-from strop.cli.train import train
-from strop.cli.up import up
 from strop.errors import ConfigError, DataError, RequestError, StropError, ThrottledError
-
-app = typer.Typer(
-    name="strop",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help=t(
-        "Reinforcement fine-tuning of language models and agents, on your own machines.",
-        "在你自己的机器上对语言模型与智能体做强化学习微调。",
-    ),
-)
-app.command("run")(run)
-app.command("demo")(demo)
-app.command(
-    "init",
-    help=t("Make a project from a template, with tests that pass.", "从模板创建项目，自带可通过的测试。"),
-)(init)
-app.command("chat")(chat)
-app.command("serve")(serve)
-app.command("up")(up)
-app.command("train", hidden=True)(train)
-app.add_typer(jobs, name="jobs")
-app.add_typer(evaluations, name="evaluations")
-app.add_typer(files, name="files")
-app.add_typer(functions, name="functions")
-app.add_typer(models, name="models")
-app.add_typer(deployments, name="deployments")
-app.add_typer(keys, name="keys")
-app.add_typer(data, name="data")
-app.add_typer(sandbox, name="sandbox")
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"strop {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(
-        False, "--version", is_eager=True, callback=_print_version, help=t("Print the version.", "打印版本。")
-    ),
-) -> None:
-    pass
 
 
 def _is_wrong_input(error: StropError) -> bool:
@@ -85,17 +22,33 @@ def _is_wrong_input(error: StropError) -> bool:
 def main() -> None:
     """Run the command line; what went wrong is told once, on stderr, with what to do."""
     try:
+        with leaving_at_once():
+            from strop.cli.commands import app
         app()
     except StropError as error:
-        print(f"{t('error', '错误')}: {error}", file=sys.stderr)
+        _tell(str(error))
         sys.exit(2 if _is_wrong_input(error) else 1)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "safetensors", "peft"):
             raise
-        print(
-            f"{t('error', '错误')}: {error.name} is not installed\n  fix: pip install 'strop[train]'",
-            file=sys.stderr,
-        )
+        _tell(f"{error.name} is not installed\n  fix: pip install 'strop[train]'")
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _tell(f"{error.filename}: {error.strerror}")  # a file that a command was told to read or write
+        sys.exit(1)
+    except SystemExit as error:
+        # Typer makes an exit of Ctrl-C, and says nothing.
+        if isinstance(getattr(error.__context__, "__cause__", None), KeyboardInterrupt):
+            print(interrupted_text(), file=sys.stderr)
+        raise
     except (KeyboardInterrupt, asyncio.CancelledError):
+        print(interrupted_text(), file=sys.stderr)
         sys.exit(EXIT_CANCELED)
+
+
+def _tell(text: str) -> None:
+    """An error may repeat what a file says; nothing of that steers the terminal."""
+    shown = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
+    print(f"{t('error', '错误')}: {shown}", file=sys.stderr)

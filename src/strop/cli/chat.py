@@ -59,10 +59,13 @@ def chat(
     if as_json and not message:
         raise typer.BadParameter(t("--json needs --message", "--json 需要与 --message 同用"))
 
+    try:
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(text, err=True))
     made_for = getattr(model.config, "max_position_embeddings", 2048)
     config = EngineConfig(max_length=max_length or min(2048, made_for), max_sequences=1)
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     engine = Engine(model, tokenizer, config)
     engine.start()

@@ -180,20 +180,10 @@ def _checked(
 
 def _counter(model: str) -> Callable[[Any, Any], int]:
     """Tokens of a prompt, as the model's own tokenizer and template have them; its weights are not loaded."""
-    from strop.errors import ModelError
-    from strop.gateway.render import Renderer
+    from strop.cli.row_lengths import prompt_counter
     from strop.policy.models import resolve
-    from strop.policy.quiet import quiet_transformers
 
-    folder = resolve(model, on_progress=lambda text: print(text, file=sys.stderr))
-    from transformers import AutoTokenizer
-
-    try:
-        with quiet_transformers():
-            renderer = Renderer(AutoTokenizer.from_pretrained(folder, local_files_only=True))
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
-    return lambda messages, tools: len(renderer.prompt(messages, tools).token_ids)
+    return prompt_counter(resolve(model, on_progress=lambda text: print(text, file=sys.stderr)))
 
 
 def _characters(messages: list[dict[str, Any]]) -> int:
@@ -241,7 +231,7 @@ def _as_json(
 
 
 def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem], notes: list[str]) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if checked:
         names = (
             t("file", "文件"),

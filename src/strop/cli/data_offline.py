@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.errors import DataError, ModelError, Problem
+from strop.errors import DataError, Problem
 from strop.schema.config import TrainingType
 
 if TYPE_CHECKING:
@@ -106,22 +106,7 @@ def _by_tokens(path: Path, dataset: Dataset[Example]) -> OfflineFile:
 
 def _tokens(model: str) -> TextTokens:
     """As a training has them; the weights are not loaded."""
-    from strop.gateway.answers import TextTokens
+    from strop.cli.row_lengths import text_tokens
     from strop.policy.models import resolve
-    from strop.policy.quiet import quiet_transformers
 
-    folder = resolve(model, on_progress=lambda text: print(text, file=sys.stderr))
-    from transformers import AutoTokenizer, GenerationConfig
-
-    try:
-        with quiet_transformers():
-            tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
-    named: Any = None
-    if (folder / "generation_config.json").is_file():
-        named = GenerationConfig.from_pretrained(folder, local_files_only=True).eos_token_id
-    ends = named if isinstance(named, list) else [named]
-    return TextTokens(
-        tokenizer, end_ids={one for one in (*ends, tokenizer.eos_token_id) if isinstance(one, int)}
-    )
+    return text_tokens(resolve(model, on_progress=lambda text: print(text, file=sys.stderr)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import StropError
 from strop.schema.job import JobStatus
@@ -34,16 +35,22 @@ def demo(
         int | None, typer.Option(help=t("Seed of data order and sampling.", "数据顺序与采样的种子。"))
     ] = None,
     out: Annotated[
-        Path, typer.Option(help=t("Folder for the summary and the checkpoint.", "摘要与检查点的目录。"))
+        Path,
+        typer.Option(
+            parser=named_folder,
+            metavar="PATH",
+            help=t("Folder for the summary and the checkpoint.", "摘要与检查点的目录。"),
+        ),
     ] = Path("demo"),
 ) -> None:
     """"""
+    from strop.cli.interrupts import EXIT_CANCELED
     from strop.cli.own_run import checked_folder, train_with_own_server
-    from strop.cli.run import EXIT_CANCELED, given, load
+    from strop.cli.run import given, load
     from strop.schema.submission import LocalRun
 
     started = time.monotonic()
-    console = Console()
+    console = Console(markup=False, emoji=False)
     overridden, given_by = given([], steps=steps, seed=seed)
     job = example() / "job.yaml"
     config = load(job, overridden, given_by)

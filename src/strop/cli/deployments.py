@@ -53,7 +53,7 @@ def create(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     with open_client(server) as client:
         made = client.deployments.create(
             model, capacity=capacity, suffix=suffix, rpm_limit=rpm, tpm_limit=tpm

@@ -24,6 +24,7 @@ from strop.cli.remote import (
 )
 from strop.cli.text import t
 from strop.schema.job import JobStatus
+from strop.schema.sampling import checked_temperature
 
 if TYPE_CHECKING:
     from strop.schema.shown import EvaluationInfo
@@ -79,7 +80,11 @@ def create(
                 "请在 --model、--checkpoint、--deployment 中指定一个",
             )
         )
-    console = Console(stderr=True)
+    try:
+        checked_temperature(temperature or 0.0)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console = Console(stderr=True, markup=False, emoji=False)
     tuning, workspace = read_tuning(job, {})
     if data:
         rows = [Dataset(type="validation", file_name=str(path.resolve())) for path in data]
@@ -161,7 +166,7 @@ def delete(evaluation: EvaluationArgument, server: ServerOption = None) -> None:
 
 
 def _show(one: EvaluationInfo) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)
     head = f"{one.evaluation_id}   {one.status.value}   {one.model}   {t('mean', '均值')} {cell(one.mean)}"
     console.print(head, highlight=False, markup=False, soft_wrap=True)
     if one.results:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from strop.cli.row_lengths import too_long
 from strop.cli.text import t
 from strop.errors import ConfigError, DataError, Problem
 from strop.pipeline.config import check_job, load_job
@@ -25,7 +26,7 @@ class PipelineFlow:
     """Satisfies `server.flow.Flow`."""
 
     def check(self, job: dict[str, Any]) -> JobConfig:
-        """As `strop run` checks a file, then every row but for its length: that needs the model's tokenizer.
+        """As `strop run` checks a file, then every row, its length by the model's own tokenizer where that is here.
 
         Raises:
             ConfigError, DataError: everything that is wrong.
@@ -39,8 +40,9 @@ class PipelineFlow:
             if not rows:
                 raise
             raise ConfigError(error.subject, [*error.problems, *rows[:_MAX_ROWS_TOLD]]) from None
-        if rows:
-            raise DataError("rows", rows)
+        problems = rows or _long_rows(config)
+        if problems:
+            raise DataError("rows", problems)
         return config
 
     def load(self, asked: LocalRun) -> JobConfig:
@@ -67,6 +69,13 @@ def _bad_rows(job: dict[str, Any]) -> list[Problem]:
         return []
     paths = [Path(dataset["file_name"]) for dataset in job.get("datasets", [])]
     return [_named(problem, path) for path in paths for problem in _row_problems(path, form)]
+
+
+def _long_rows(config: JobConfig) -> list[Problem]:
+    problems = too_long(config)
+    for dataset in config.datasets:
+        problems = [_named(problem, Path(dataset.file_name)) for problem in problems]
+    return problems
 
 
 def _row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,10 +36,13 @@ _QUIET = frozenset({PLANNED_EVENT, RESULT_EVENT, REFUSED_EVENT, "inputs", "cance
 class Following:
     """Tells each thing once: metrics of a step come again, grown."""
 
-    def __init__(self, live: LiveProgress, console: Console, *, own: bool = False) -> None:
+    def __init__(
+        self, live: LiveProgress, console: Console, *, own: bool = False, told: Container[str] = ()
+    ) -> None:
         self._live = live
         self._console = console
         self._own = own
+        self._told_otherwise = told
         self._told: dict[int, set[str]] = {}
         self.job: JobInfo | None = None
 
@@ -59,7 +63,7 @@ class Following:
                     self._live.plan(total)
                 if item.kind == PREPARING_EVENT:
                     self._live.say(item.message)
-                elif item.kind not in _QUIET:
+                elif item.kind not in _QUIET and item.message not in self._told_otherwise:
                     self._live.event(item.kind, item.message)
             case Saved() if self._own:
                 self._live.checkpoint(
@@ -80,9 +84,25 @@ class Following:
                 self.job = item
 
 
-def follow(client: Client, job_id: str, console: Console, *, own: bool = False) -> JobInfo:
+class Alarms:
+    """Notes of a trainer that could not come by its job's stream, shown at once; `told` has them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.told: set[str] = set()
+
+    def heard(self, message: str) -> None:
+        from strop.cli.progress import tell_note
+
+        self.told.add(message)
+        tell_note(self._console, message)
+
+
+def follow(
+    client: Client, job_id: str, console: Console, *, own: bool = False, told: Container[str] = ()
+) -> JobInfo:
     """Show a job until it has ended. Returns it as it is then. One that is this command's `own` is shown with its
-    checkpoints, which lie on this machine, and without its statuses.
+    checkpoints, which lie on this machine, and without its statuses. Events that were `told` are left out.
 
     Raises:
         StropError: there is no such job, or the server is gone for good.
@@ -91,7 +111,7 @@ def follow(client: Client, job_id: str, console: Console, *, own: bool = False) 
     from strop.cli.progress import LiveProgress
 
     live = LiveProgress(console)
-    following = Following(live, console, own=own)
+    following = Following(live, console, own=own, told=told)
     with live, closing(client.jobs.stream(job_id, progress=True)) as items:
         for item in items:
             following.take(item)

@@ -134,4 +134,4 @@ def _print(measured: Measured, *, as_json: bool) -> None:
         table.add_row(name, f"{value:g}")
     for code, count in measured.errors.items():
         table.add_row(f"{t('failed', '失败')}: {code}", str(count))
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)

@@ -203,7 +203,7 @@ def _print_table(tried: list[Tried]) -> None:
         table.add_row(
             str(number), status, escape(result[:200]), escape(metrics), f"{reply.latency_s * 1000:.0f}"
         )
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
     latencies = sorted(one.reply.latency_s for one in tried)
     num_ok = sum(one.reply.ok for one in tried)
     scores = [score for one in tried for score in _scores(one.reply.output)]

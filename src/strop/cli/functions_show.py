@@ -79,7 +79,7 @@ def show(
     for row in rows:
         numbers = (f"{row[key]:g}" for key in ("weight", "share", "product"))
         table.add_row(str(row["function"]), str(row["part"] or "-"), *numbers)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     console.print(table)
     console.print(FORMULA, markup=False)
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.metrics_export import ExportFormat, export_metrics
+from strop.cli.metrics_export import ExportFormat, MetricNames, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -65,7 +65,7 @@ def submit(
     from strop.cli.run import overrides
     from strop.cli.submitting import submit_file
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     with open_client(server) as client:
         made = submit_file(client, job, overrides(settings or [], {})[0], console)
         if wait:
@@ -122,7 +122,7 @@ def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False)
     from strop.cli.follow import EXIT_STATUS
 
     with looking(server) as client:
-        ended = _followed(client, job, Console(stderr=as_json))
+        ended = _followed(client, job, Console(stderr=as_json, markup=False, emoji=False))
     if as_json:
         print_json(plain(ended))
     raise typer.Exit(EXIT_STATUS[ended.status])
@@ -191,6 +191,13 @@ def metrics(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=t("The file for --format.", "--format 的输出文件。"))
     ] = None,
+    naming: Annotated[
+        MetricNames,
+        typer.Option(
+            "--names",
+            help=t("By whose names; Ark has fewer.", "使用哪一套名称；方舟的指标较少。"),
+        ),
+    ] = MetricNames.STROP,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,7 +206,7 @@ def metrics(
             t("it needs --format csv or parquet", "需要 --format csv 或 parquet"), param_hint="--out"
         )
     with looking(server) as client:
-        curves = client.jobs.metrics(job, names or None)
+        curves = client.jobs.metrics(job, names or None, naming=naming.value)
     unknown = sorted(set(names or []) - set(curves))
     if format is not None:
         export_metrics(job, curves, format, out)
@@ -267,7 +274,7 @@ def trajectories(
 
 
 def _show_trajectory(one: TrajectoryInfo) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)
     head = f"{one.rollout_id}   {one.status}   {t('reward', '奖励')} {cell(one.reward)}   {one.num_turns} / {one.num_sampled_tokens} tok"
     console.print(head, highlight=False, markup=False)
     for message in one.messages:
@@ -297,7 +304,7 @@ def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fa
     if as_json:
         print_json([plain(one) for one in found])
     else:
-        show_findings(found, Console())
+        show_findings(found, Console(markup=False, emoji=False))
     if any(one.severity == "alarm" and one.ended_step is None for one in found):
         raise typer.Exit(1)
 
@@ -314,7 +321,7 @@ def watch(job: JobArgument, server: ServerOption = None) -> None:
     from strop.cli.watching import watch_job
 
     with looking(server) as client:
-        ended = watch_job(client, job, Console())
+        ended = watch_job(client, job, Console(markup=False, emoji=False))
     raise typer.Exit(EXIT_STATUS.get(ended.status, 0))
 
 
@@ -332,7 +339,7 @@ def spans(
     if as_json:
         print_json([plain(one) for one in found])
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)
     for one in found:
         line = f"{one.offset_ms:>9.0f} ms {one.duration_ms:>9.0f} ms  {'  ' * one.depth}{one.name}"
         style = "red" if one.status == "error" else None

@@ -6,16 +6,15 @@ What `strop run` and `strop demo` have in common.
 from __future__ import annotations
 
 import json
-import signal
-import threading
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 
+from strop.cli.interrupts import EXIT_CANCELED, Interrupts, leaving_at_once
 from strop.cli.text import t
 from strop.errors import ConflictError, RequestError, StropError
 from strop.schema.job import JobStatus
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from strop.client import Client
     from strop.schema.shown import JobInfo
     from strop.schema.submission import LocalRun
-
-EXIT_CANCELED = 130
-"""As a shell reports a program ended by Ctrl-C."""
 
 
 def checked_folder(out: Path | None, resumed: Resumed | None, *, anew: bool = False) -> Path | None:
@@ -57,60 +53,40 @@ def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | No
         RequestError: the job file or its rows are wrong. StropError: the job FAILED; says which job, and why.
         typer.Exit: a second Ctrl-C ended it without a checkpoint.
     """
-    from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, follow
-    from strop.cli.private_server import private_server
+    with leaving_at_once():
+        from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, Alarms, follow
+        from strop.cli.private_server import private_server
 
-    _hear_interrupts()
-    with private_server(trains=True) as own:
+    alarms = Alarms(console)
+    with (
+        Interrupts(lambda: _say_ending(console)) as interrupts,
+        private_server(trains=True, on_alarm=alarms.heard) as own,
+    ):
+        interrupts.check()
         client = own.client
         job_id = client.jobs.run(asked).job_id
-        with _interrupts(
-            lambda: _cancel(client, job_id, console), lambda: own.supervisor.end(job_id), console
-        ):
-            ended = follow(client, job_id, console, own=True)
+        interrupts.steer(lambda: _cancel(client, job_id, console), lambda: own.supervisor.end(job_id))
+        ended = follow(client, job_id, console, own=True, told=alarms.told)
+        interrupts.rest()
         if ended.status is JobStatus.FAILED:
             refused = bool(client.jobs.events(job_id, kind=REFUSED_EVENT))
             raise (RequestError if refused else StropError)(f"{job_id}: {ended.message}")
         results = client.jobs.events(job_id, kind=RESULT_EVENT)
         if not results:
+            text = t("ended at once, without a checkpoint", "已立即结束，未保存检查点")
+            console.print(f"{job_id}   {ended.status.value}   {text}", style="yellow", highlight=False)
             raise typer.Exit(EXIT_CANCELED)
         if then is not None and ended.status is JobStatus.SUCCEEDED:
             then(client, ended)
         return json.loads(results[-1].data["summary"])
 
 
-def _hear_interrupts() -> None:
-    """A shell starts what it puts in the background deaf to SIGINT, and SIGTERM would end all here at once."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-
-
-@contextmanager
-def _interrupts(first: Callable[[], None], second: Callable[[], None], console: Console) -> Generator[None]:
-    """While the block runs, Ctrl-C (or SIGTERM) does `first`, and once more `second`; in a thread, for the main
-    one is reading.
-    """
-    asked = 0
-
-    def interrupted(*_: object) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            console.print(
-                t(
-                    "ending after the current phase, with a checkpoint; once more to end without one",
-                    "当前阶段结束后保存检查点并退出；再按一次则不保存",
-                ),
-                style="yellow",
-            )
-        threading.Thread(target=first if asked == 1 else second, daemon=True).start()
-
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _say_ending(console: Console) -> None:
+    text = t(
+        "ending after the current phase, with a checkpoint; once more to end without one",
+        "当前阶段结束后保存检查点并退出；再按一次则不保存",
+    )
+    console.print(text, style="yellow")
 
 
 def _cancel(client: Client, job_id: str, console: Console) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -53,8 +53,12 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def private_server(*, trains: bool) -> Generator[PrivateServer]:
+def private_server(
+    *, trains: bool, on_alarm: Callable[[str], None] | None = None
+) -> Generator[PrivateServer]:
     """Serve in a thread while the block runs. With `trains`, jobs are trained; they end with the block.
+
+    `on_alarm` hears, in a thread, what a trainer notes while the database takes nothing.
 
     Raises:
         StropError: the store cannot be opened, or no port can be had.
@@ -68,7 +72,7 @@ def private_server(*, trains: bool) -> Generator[PrivateServer]:
 
     key = secrets.token_urlsafe(32)
     settings = settings_from_environment(
-        owner=str(this_process()), own_key=key, supervise=trains, max_running_jobs=1
+        owner=str(this_process()), own_key=key, supervise=trains, max_running_jobs=1, on_alarm=on_alarm
     )
     app = create_app(settings, PipelineFlow())
     listener = listen(0)

@@ -23,6 +23,7 @@ from strop.schema.trajectory import Group
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
+_TAUGHT = "actor/distillation/loss"
 _HELD_OUT = {MEAN_AT_1: ".2f", f"{VALIDATION}loss": ".4f"}
 """The measure of a validation, by the kind of training, and how it is shown."""
 _PHASES = {
@@ -91,7 +92,7 @@ class LiveProgress:
                 highlight=False,
                 style="bold",
             )
-        if _REWARD in values or "lm/loss" in values or "dpo/loss" in values:
+        if any(name in values for name in (_REWARD, _TAUGHT, "lm/loss", "dpo/loss")):
             self._console.print(self._line(step, values), highlight=False, soft_wrap=True)
             if self._steps is not None:
                 self._bars.update(self._steps, completed=step)
@@ -109,9 +110,13 @@ class LiveProgress:
         sampled, rate = _count(number("perf/sampled_tokens")), _count(number("perf/sampling_tokens_per_s"))
         trained, seconds = number("perf/trained_tokens"), number("timing/s/update_actor")
         trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
+        # A teacher judges: rewards, where there are functions, are only measured.
+        measured, score = t("reward", "奖励"), number(_REWARD)
+        if math.isnan(score) and _TAUGHT in values:
+            measured, score = t("distance to the teacher", "与教师的距离"), number(_TAUGHT)
         of = f"/{self.total_steps}" if self.total_steps else ""
         head = t(f"step {step:>3}{of}", f"第 {step:>3}{of} 步")
-        if _REWARD not in values:
+        if _REWARD not in values and _TAUGHT not in values:
             return t(
                 f"{head}   loss {number(_LOSS):.4f}   trained {_count(trained)} tok at {trained_rate}/s   "
                 f"{self._time_left(step)}",
@@ -119,9 +124,9 @@ class LiveProgress:
                 f"{self._time_left(step)}",
             )
         return t(
-            f"{head}   reward {number(_REWARD):.2f}   sampled {sampled} tok at {rate}/s   "
+            f"{head}   {measured} {score:.2f}   sampled {sampled} tok at {rate}/s   "
             f"trained {_count(trained)} tok at {trained_rate}/s   {self._time_left(step)}",
-            f"{head}   奖励 {number(_REWARD):.2f}   采样 {sampled} tok，{rate}/秒   "
+            f"{head}   {measured} {score:.2f}   采样 {sampled} tok，{rate}/秒   "
             f"训练 {_count(trained)} tok，{trained_rate}/秒   {self._time_left(step)}",
         )
 
@@ -160,9 +165,7 @@ class LiveProgress:
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
-        self._console.print(
-            f"{t('note', '提示')}  {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
-        )
+        tell_note(self._console, message)
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if self._phase is not None:
@@ -170,6 +173,12 @@ class LiveProgress:
             self._bars.update(
                 self._phase, description=name, completed=done, total=total, visible=done < total
             )
+
+
+def tell_note(console: Console, message: str) -> None:
+    """What a run has to say, in the middle of its steps."""
+    text = f"{t('note', '提示')}  {message}"
+    console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def _count(number: float) -> str:

@@ -63,7 +63,7 @@ def register(
 
     code = {"classpath": classpath, "zipdir": str(root.resolve()), "requirements_path": requirements}
     component = checked(AgenticRLFunctionComponent, {"type": kind, "fcmodel": code}, subject="functions")
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)
     if dry_run:
         (prepared,) = prepare([component], root)
         bundle = prepared.bundle

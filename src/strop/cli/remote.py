@@ -73,7 +73,7 @@ def looking(server: str | None) -> AbstractContextManager[Client]:
 def print_table(table: Table) -> None:
     """As wide as the terminal; in a pipe as wide as it is, for nothing may be cut there."""
     wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    Console(width=None if wide else _WHOLE).print(table)
+    Console(width=None if wide else _WHOLE, markup=False, emoji=False).print(table)
 
 
 def show_list(
@@ -89,7 +89,8 @@ def show_list(
         table.add_row(*(cell(read(row)) for _, read in columns))
     print_table(table)
     if total is not None and total > len(rows):
-        Console().print(t(f"{len(rows)} of {total}", f"{total} 条中的 {len(rows)} 条"), style="dim")
+        text = t(f"{len(rows)} of {total}", f"{total} 条中的 {len(rows)} 条")
+        Console(markup=False, emoji=False).print(text, style="dim")
 
 
 def show_one(item: BaseModel, *, as_json: bool) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.cli.run_folder import CHECKPOINTS
 from strop.cli.text import t
-from strop.errors import CheckpointError, ConfigError, Problem
+from strop.errors import CheckpointError, ConfigError, MissingError, Problem
 
 if TYPE_CHECKING:
     from strop.pipeline.course import RunResult
@@ -46,8 +48,12 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
         CheckpointError: the one named is damaged.
     """
     from strop.policy.checkpoint import MANIFEST, latest_checkpoint, verify_checkpoint
-    from strop.store.home import home
 
+    if not given.strip():
+        raise _problem(
+            t("an empty text names nothing", "空文本不代表任何对象"),
+            t("give the folder of a run or a job's id", "请给出任务目录或任务 id"),
+        )
     if given == AUTO:
         if out is None:
             raise _problem(
@@ -56,10 +62,13 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
             )
         found = latest_checkpoint(out.absolute() / CHECKPOINTS)
         return None if found is None else _resumed(found, out)
-    place = next((one for one in (Path(given), home() / "jobs" / given) if one.is_dir()), None)
+    place = next((one for one in _places(given) if one is not None and _is_folder(one)), None)
     if place is None:
         raise _problem(
-            t(f"there is no folder {given!r}", f"找不到目录 {given!r}"),
+            t(
+                f"there is no folder {given!r}, nor a job of that id",
+                f"找不到目录 {given!r}，也没有此 id 的任务",
+            ),
             t(
                 "give the folder of a run, of one of its checkpoints, or the id of a job",
                 "请给出任务目录、检查点目录或任务 id",
@@ -82,6 +91,42 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
             ),
         )
     return _resumed(found, out)
+
+
+def _places(given: str) -> Iterator[Path | None]:
+    """Where to look, in order: the folder itself, that which a job was given by --out, a job's own."""
+    from strop.store.home import home
+
+    yield Path(given)
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", given):
+        yield _folder_of_job(given)
+        yield home() / "jobs" / given
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # too long a name, or one that no system has
+        return False
+
+
+def _folder_of_job(job_id: str) -> Path | None:
+    """The folder that a job keeps its checkpoints in, where that is not its own below the home."""
+    from strop.store.database import database_url, open_database
+    from strop.store.submissions import get_submission
+
+    url = database_url()
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        return None
+    database = open_database()
+    try:
+        with database.read() as session:
+            local = get_submission(session, job_id).local
+        return local.out if local is not None else None
+    except MissingError:
+        return None
+    finally:
+        database.close()
 
 
 def _resumed(checkpoint: Path, out: Path | None) -> Resumed:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from strop.cli.own_run import EXIT_CANCELED
+from strop.cli.interrupts import EXIT_CANCELED, leaving_at_once
+from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
@@ -43,7 +44,11 @@ def run(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]"),
+        typer.Option(
+            parser=named_folder,
+            metavar="PATH",
+            help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]",
+        ),
     ] = None,
     resume: Annotated[
         str | None,
@@ -81,7 +86,8 @@ def run(
     ] = None,
 ) -> None:
     """"""
-    from strop.cli.resume import find_resumed
+    with leaving_at_once():
+        from strop.cli.resume import find_resumed
 
     asked = given(settings or [], steps=steps, seed=seed)
     if server is not None and not dry_run:
@@ -89,14 +95,17 @@ def run(
 
         refuse_local(out=out, resume=resume)
         raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
-    config = load(job, *asked)
+    with leaving_at_once():
+        config = load(job, *asked)
     if dry_run:
         check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return
-    console = Console(stderr=as_json)
-    resumed = find_resumed(resume, out) if resume is not None else None
-    told = finished(config, resumed, console) or _train(job, asked, resumed, out, console)
+    console = Console(stderr=as_json, markup=False, emoji=False)
+    with leaving_at_once():
+        resumed = find_resumed(resume, out) if resume is not None else None
+        told = finished(config, resumed, console)
+    told = told or _train(job, asked, resumed, out, console)
     if as_json:
         print(json.dumps(told, indent=2))
     else:
@@ -265,7 +274,7 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
         table.add_row(key.removeprefix("training.hyper_parameters."), shown, _origin(origin), style=style)
-    Console(highlight=False, markup=False).print(table)
+    Console(highlight=False, markup=False, emoji=False).print(table)
 
 
 def value_at(described: Mapping[str, Any], key: str) -> Any:
@@ -286,7 +295,8 @@ def _origin(origin: str) -> str:
 def report(console: Console, told: Mapping[str, Any]) -> None:
     """Tell a person how it ended and what to do next."""
     steps, name = told["steps"], told["published_as"]
-    console.print(f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步"))
+    ended = f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")
+    console.print(ended, highlight=False, markup=False)
     if told["checkpoint"] is not None:
         model = name or told["checkpoint"]
         console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)

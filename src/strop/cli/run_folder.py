@@ -17,8 +17,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+import typer
+
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
+from strop.pipeline.half_characters import half_character
 from strop.store.home import home
 
 if TYPE_CHECKING:
@@ -27,6 +30,19 @@ if TYPE_CHECKING:
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
 _PROBE_BYTES = 4096
+
+
+def named_folder(text: str) -> Path:
+    """A folder as an option names it: nothing is no name, though a path makes the current folder of it.
+
+    Raises:
+        BadParameter: it names none.
+    """
+    if not text.strip():
+        raise typer.BadParameter(t("an empty text names no folder", "空文本不是目录名"))
+    if (half := half_character(text)) is not None or "\0" in text:
+        raise typer.BadParameter(f"{text!r}: {half or t('holds a NUL character', '含有 NUL 字符')}")
+    return Path(text)
 
 
 class Earlier(StrEnum):

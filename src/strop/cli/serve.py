@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from strop.engine import Engine
+    from strop.gateway.sampler import Sampler
     from strop.serving.model import ServedModel
+    from strop.serving.models import ServedModels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_LENGTH = 4096
@@ -109,17 +112,17 @@ def serve(
         from strop.gateway.listening import bind
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        listener = bind(host, port)
-        served, engine = open_model(
-            model,
-            name,
-            max_length=max_length,
-            max_sequences=max_sequences,
-            max_waiting=max_waiting,
-            kv_memory_bytes=int(kv_memory * 2**30),
-        )
-        with engine:
-            _answer(served, listener, host, api_key, report)
+        with bind(host, port) as listener:
+            served, engine = open_model(
+                model,
+                name,
+                max_length=max_length,
+                max_sequences=max_sequences,
+                max_waiting=max_waiting,
+                kv_memory_bytes=int(kv_memory * 2**30),
+            )
+            with engine:
+                _answer(_models(served, engine, told.get("base")), listener, host, api_key, report)
     except StropError as error:
         if report is None:
             raise
@@ -211,6 +214,22 @@ def open_model(
     return served, engine
 
 
+def _models(served: ServedModel, engine: Engine, base: str | None) -> ServedModels:
+    """What the process serves. A replica that was told where its `base` lies takes adapters of it."""
+    from strop.engine import check_base, read_adapter
+    from strop.serving.models import ServedModels
+
+    if base is None:
+        return ServedModels(served)
+
+    def read(folder: Path) -> Sampler:
+        change = read_adapter(folder / "adapter")
+        check_base(change, base=Path(base), merged=folder)
+        return engine.adapted(change)
+
+    return ServedModels(served, read=read)
+
+
 def readings(engine: Engine) -> dict[str, float]:
     """The engine's statistics under the names of `serving.metrics`."""
     now = engine.stats()
@@ -224,13 +243,15 @@ def readings(engine: Engine) -> dict[str, float]:
 
 
 def _answer(
-    served: ServedModel,
+    models: ServedModels,
     listener: socket.socket,
     host: str,
     api_key: str | None,
     report: Callable[..., None] | None,
 ) -> None:
     from strop.serving.process import serve as answer
+
+    served = models.base
 
     def ready(port: int) -> None:
         if report is not None:
@@ -247,4 +268,4 @@ def _answer(
         )
         sys.stdout.flush()
 
-    asyncio.run(answer(served, listener, api_key=api_key, on_ready=ready))
+    asyncio.run(answer(models, listener, api_key=api_key, on_ready=ready))

@@ -42,7 +42,7 @@ def run_there(server: str, path: Path, given: Mapping[str, object], *, as_json: 
     from strop.cli.follow import EXIT_STATUS, follow, tell_end
     from strop.cli.remote import open_client, print_json
 
-    console = Console(stderr=as_json)
+    console = Console(stderr=as_json, markup=False, emoji=False)
     with open_client(server) as client:
         made = submit_file(client, path, given, console)
         # A shell starts what it puts in the background deaf to SIGINT; `strop run` here hears it, too.

@@ -27,6 +27,7 @@ from strop.errors import ConfigError, ConflictError, DataError, StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from strop.cli.alarms import Alarm
     from strop.cli.evaluate import Ending
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
@@ -44,8 +45,13 @@ EXIT_NOT_OURS = 75
 _GLANCE_S = 0.5
 
 
-def train(job_id: str, tied: Annotated[bool, typer.Option("--tied", hidden=True)] = False) -> None:
+def train(
+    job_id: str,
+    tied: Annotated[bool, typer.Option("--tied", hidden=True)] = False,
+    alarms: Annotated[int | None, typer.Option("--alarms", hidden=True)] = None,
+) -> None:
     """"""
+    from strop.cli.alarms import alarm_to
     from strop.store.database import open_database
     from strop.store.jobs import claim_job
     from strop.store.processes import this_process
@@ -54,6 +60,7 @@ def train(job_id: str, tied: Annotated[bool, typer.Option("--tied", hidden=True)
     use_huge_pages()
     if tied:
         _end_with_stdin()
+    alarm = None if alarms is None else alarm_to(alarms)
     database = open_database()
     try:
         try:
@@ -64,7 +71,7 @@ def train(job_id: str, tied: Annotated[bool, typer.Option("--tied", hidden=True)
             print(error, file=sys.stderr)
             raise typer.Exit(EXIT_NOT_OURS) from error
         try:
-            asyncio.run(_train(database, submission))
+            asyncio.run(_train(database, submission, alarm))
         except StropError as error:
             _fail(database, job_id, str(error), wrong_input=isinstance(error, ConfigError | DataError))
         except Exception as error:  # noqa: BLE001  the process edge: the owner learns of everything
@@ -76,7 +83,7 @@ def train(job_id: str, tied: Annotated[bool, typer.Option("--tied", hidden=True)
 train.__doc__ = t("Train a submitted job; the server starts this.", "训练一个已提交的任务；由服务启动。")
 
 
-async def _train(database: Database, submission: Submission) -> None:
+async def _train(database: Database, submission: Submission, alarm: Alarm | None) -> None:
     from rich.console import Console
 
     from strop.cli.resume import find_resumed
@@ -101,7 +108,7 @@ async def _train(database: Database, submission: Submission) -> None:
         folder = local.out or (resumed.folder if resumed is not None else None) or folder
     stop = StopFlag()
     watching = asyncio.create_task(_watch(database, submission.job_id, stop))
-    status = SubmittedStatus(database, submission.job_id, local=local is not None)
+    status = SubmittedStatus(database, submission.job_id, local=local is not None, alarm=alarm)
     opened, run_flow = kind_of_run(config)
     more: dict[str, Any] = {} if config.training_type.offline else {"pythons": pythons}
     if local is not None:
@@ -109,7 +116,7 @@ async def _train(database: Database, submission: Submission) -> None:
     say = _Saying(database, submission.job_id)
     try:
         async with opened(config, out=folder, watchers=[], say=say, submitted=status, **more) as session:
-            listen_to_interrupts(stop.set, Console())
+            listen_to_interrupts(stop.set, Console(markup=False, emoji=False))
             try:
                 await _run(database, session, run_flow, local=local is not None, resumed=resumed, stop=stop)
             finally:
@@ -218,8 +225,9 @@ class SubmittedStatus:
     wanted it (the machine goes down), none: the job stays RUNNING and the server starts it again.
     """
 
-    def __init__(self, database: Database, job_id: str, *, local: bool) -> None:
+    def __init__(self, database: Database, job_id: str, *, local: bool, alarm: Alarm | None = None) -> None:
         self._database = database
+        self._alarm = alarm
         self.job_id = job_id
         self.local = local
         self._recorder: StoreRecorder | None = None
@@ -227,18 +235,18 @@ class SubmittedStatus:
 
     def around(self, recorder: StoreRecorder) -> Recorder:
         """The recorder that the flow gets instead."""
-        from strop.cli.broadcast import Broadcast
+        from strop.cli.alarms import AlarmingRecorder
 
         self._recorder = recorder
         told = self.told
 
-        class Recorder(Broadcast):
+        class Recorder(AlarmingRecorder):
             """Hands everything on; statuses go another way."""
 
             def status(self, status: JobStatus, *, error: str | None = None) -> None:
                 told(status, error)
 
-        return Recorder([recorder])
+        return Recorder(recorder, self._alarm)
 
     def told(self, status: JobStatus, error: str | None) -> None:
         assert self._recorder is not None
@@ -315,7 +323,8 @@ async def _watch(database: Database, job_id: str, stop: StopFlag | Ending) -> No
                 stop.set()
                 return
         except StropError as error:
-            print(f"what the owner wants could not be read: {error}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # the log's disk is full as well
+                print(f"what the owner wants could not be read: {error}", file=sys.stderr)
         await asyncio.sleep(_GLANCE_S)
 
 

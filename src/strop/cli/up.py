@@ -61,7 +61,7 @@ def up(
 
     settings = settings_from_environment(host=host, port=port, max_running_jobs=jobs)
     with sandbox_beside(sandbox_port):
-        serve_control_plane(settings, Console(stderr=True))
+        serve_control_plane(settings, Console(stderr=True, markup=False, emoji=False))
 
 
 @contextlib.contextmanager

@@ -23,10 +23,11 @@ from pydantic import (
 )
 
 from strop.errors import ConfigError, Problem
-from strop.pipeline.job_file import JobFile, dotted, read_job_file, read_scalar
-from strop.pipeline.job_words import path_of
+from strop.pipeline.job_file import JobFile, dotted, read_job_file
+from strop.pipeline.overrides import apply_overrides
 from strop.schema.config import MODEL_NAME
 from strop.schema.function import FunctionType
+from strop.schema.runtime import Concurrency, RuntimeSizes, Timeout, Weight
 
 EnvValue = str | int | float | bool
 Model = TypeVar("Model", bound="_Part")
@@ -109,19 +110,13 @@ class FunctionComponentModel(_Part):
         return (file if file.endswith(".py") else f"{file}.py").removeprefix("./"), name
 
 
-class FunctionComponentRuntime(_Part):
-    """How a function runs. `env` is secret. An event of the job says which of these choose nothing."""
+class FunctionComponentRuntime(RuntimeSizes, _Part):
+    """How a function runs: the sizes of a job file's runtime, and what clouds have beside. `env` is secret.
+    An event of the job says which of these choose nothing.
+    """
 
     layer_code: str | None = None
-    cpu: float | None = Field(default=None, gt=0)
-    memory_size: int | None = Field(default=None, gt=0)
-    disk_size: int | None = Field(default=None, gt=0)
-    concurrency: int | None = Field(default=None, gt=0)
-    capacity: int | None = Field(default=None, ge=0)
-    max_capacity: int | None = Field(default=None, gt=0)
-    min_capacity: int | None = Field(default=None, ge=0)
-    memory_scale_threshold: float | None = Field(default=None, gt=0)
-    concurrency_scale_threshold: float | None = Field(default=None, gt=0)
+    concurrency: Concurrency | None = None
     enable_vpc_config: bool | None = None
     security_group_id: str | None = None
     switch_ids: list[str] | None = None
@@ -142,8 +137,8 @@ class AgenticRLFunctionComponent(_Part):
 
     type: FunctionType = FunctionType.ROLLOUT
     name: str | None = Field(default=None, max_length=256)
-    timeout: float | None = Field(default=None, gt=0)
-    weight: float | None = Field(default=None, ge=0)
+    timeout: Timeout | None = None
+    weight: Weight | None = None
     reward_metric_weight: dict[str, float] | None = None
     preset: str | None = Field(default=None, min_length=1)
     params: dict[str, Any] = Field(default_factory=dict)
@@ -225,6 +220,8 @@ class Tuning(_Part):
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     functions: list[AgenticRLFunctionComponent] = Field(default_factory=list[AgenticRLFunctionComponent])
     training: Training = Field(default_factory=Training)
+    trackers: list[str | dict[str, Any]] = Field(default_factory=list)
+    diagnosis: dict[str, Any] = Field(default_factory=dict, repr=False)
     observability: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -263,10 +260,10 @@ def read_tuning(
         ConfigError: everything that is wrong with it, each with its line.
     """
     file = read_job_file(path)
-    data = {key: value for key, value in file.data.items() if key not in _also(changes)} | dict(changes)
-    for name, value in (settings or {}).items():
-        _set(data, name, read_scalar(value) if isinstance(value, str) else value)
-    tuning = checked(Tuning, data, file=file, subject=str(path))
+    kept = {key: value for key, value in file.data.items() if key not in _also(changes)}
+    file.data = kept | dict(changes)
+    apply_overrides(file, settings or {}, {}, otherwise="--set")
+    tuning = checked(Tuning, file.data, file=file, subject=str(path))
     return tuning, path.resolve().parent / tuning.workspace_dir
 
 
@@ -286,26 +283,6 @@ def checked(model: type[Model], data: object, *, subject: str, file: JobFile | N
     if problems:
         raise ConfigError(subject, problems)
     return made
-
-
-def _set(data: dict[str, Any], name: str, value: object) -> None:
-    """
-    Raises:
-        ConfigError: the name leads to nothing that can be set.
-    """
-    parts: list[str | int] = [int(one) if one.isdigit() else one for one in name.split(".")]
-    path = path_of(name) or tuple(parts)
-    at: Any = data
-    for key in path[:-1]:
-        if isinstance(at, dict):
-            at = cast("dict[str | int, Any]", at).setdefault(key, {})
-        elif isinstance(at, list) and isinstance(key, int):
-            at = dict(enumerate(cast("list[Any]", at))).get(key)
-        else:
-            at = None
-    if not isinstance(at, dict):
-        raise ConfigError("--set", [Problem(place=name, message="names no key", fix="e.g. max_steps=5")])
-    at[path[-1]] = value
 
 
 def _also(changes: Mapping[str, Any]) -> set[str]:

@@ -6,6 +6,7 @@ out once a step here, none of it per layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from strop.engine.adapter import AdaptedRows, Adapter, adapted_rows
 from strop.engine.kv_cache import KVCache
 
 ALONE_TOKENS = 1024
@@ -65,6 +67,7 @@ class StepBatch:
         together_B, together_rows_B: slots that attend together, and their rows; None where that is all.
         mask_S1T: (S * kv_heads, 1, T) added to scores, 0 or -inf; T is `attended`. None: no one does.
         logit_rows_M: (M,) rows to give logits for; None where it is all of them.
+        adapted: which rows an adapter changes.
     """
 
     num_slots: int
@@ -78,10 +81,18 @@ class StepBatch:
     mask_S1T: Tensor | None
     spans: tuple[Span, ...]
     logit_rows_M: Tensor | None
+    adapted: tuple[AdaptedRows, ...] = ()
 
 
-def make_batch(cache: KVCache, take_S: npt.NDArray[np.int64], ready_S: npt.NDArray[np.bool_]) -> StepBatch:
+def make_batch(
+    cache: KVCache,
+    take_S: npt.NDArray[np.int64],
+    ready_S: npt.NDArray[np.bool_],
+    adapters_S: Sequence[Adapter | None] = (),
+) -> StepBatch:
     """The pass that computes the next `take_S` tokens of the first slots, with logits where `ready_S`.
+
+    `adapters_S` are those of the slots; left out, none has one.
 
     Shapes:
         take_S: (S,) tokens of slots 0 to S-1, 0 where a slot waits.
@@ -122,6 +133,7 @@ def make_batch(cache: KVCache, take_S: npt.NDArray[np.int64], ready_S: npt.NDArr
         mask_S1T=_mask(cache, length_S, attended) if attended else None,
         spans=spans,
         logit_rows_M=None if len(logit_rows) == len(slot_N) else torch.from_numpy(logit_rows).to(device),
+        adapted=adapted_rows(adapters_S, take_S, device),
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from strop.engine.adapter import AdaptedSampler, Adapter, LowRank
 from strop.engine.attention import Attention
 from strop.engine.check import check_forward, check_neighbours
 from strop.engine.config import EngineConfig, sampling_dtype
@@ -136,7 +137,23 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> Generation:
+    def adapted(self, change: LowRank) -> AdaptedSampler:
+        """This engine as a model of its own: the same weights with a low-rank change.
+
+        Requests of any number of such models and of the base run in one batch. `repeatable` is said of the
+        base alone.
+
+        Raises:
+            EngineError: not a change of this model, or a model that takes none.
+        """
+        with torch.inference_mode():
+            adapter = self._forward.adapt(change)
+        release_team()
+        return AdaptedSampler(self, adapter)
+
+    def submit(
+        self, prompt_ids: Sequence[int], params: SamplingParams, *, adapter: Adapter | None = None
+    ) -> Generation:
         """Queue a prompt; returns at once.
 
         It ends at `max_tokens`, or with reason `length` when prompt and answer fill `max_length`.
@@ -144,7 +161,7 @@ class Engine:
         Raises:
             EngineError: a prompt that can never fit or holds foreign ids; an engine that is not running.
         """
-        request = self._request(prompt_ids, params)
+        request = self._request(prompt_ids, params, adapter)
         release_team()
         with self._news:
             self._check_running()
@@ -215,7 +232,7 @@ class Engine:
                 kv_bytes=self._cache.num_slots * self.max_length * shape.bytes_per_token,
             )
 
-    def _request(self, prompt_ids: Sequence[int], params: SamplingParams) -> Request:
+    def _request(self, prompt_ids: Sequence[int], params: SamplingParams, adapter: Adapter | None) -> Request:
         prompt = np.array(prompt_ids, dtype=np.int64)
         if prompt.ndim != 1 or len(prompt) == 0:
             raise EngineError("the prompt is empty", fix="give at least one token id")
@@ -239,6 +256,7 @@ class Engine:
             limit=min(self.max_length, len(prompt) + params.max_tokens),
             stops=stops,
             generation=Generation(self._vocabulary.stream(stops.strings, stops.silent_ids)),
+            adapter=adapter,
         )
 
     def _check_running(self) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from strop.engine.adapter import Adapter, LowRank
 from strop.engine.attention import Attention
 from strop.engine.batch import StepBatch
 from strop.errors import EngineError
@@ -31,6 +32,10 @@ class Forward(Protocol):
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         """Compute the batch's tokens, write their KV, give float32 logits (M, V) of `logit_rows_M`."""
+        ...
+
+    def adapt(self, change: LowRank) -> Adapter:
+        """Make a change ready for requests. Raises `EngineError` when it is not one of this model."""
         ...
 
 
@@ -119,6 +124,12 @@ class HubForward:
         own = self._model.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
+
+    def adapt(self, change: LowRank) -> Adapter:
+        raise EngineError(
+            f"{type(self._model).__name__} is computed by its own code, which takes no adapters",
+            fix="serve the merged model",
+        )
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         rows = batch.logit_rows_M

@@ -16,12 +16,19 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from strop.engine.adapter import Adapter, LowRank, add_changes, fused_pair
 from strop.engine.attention import Attention
 from strop.engine.batch import StepBatch
 from strop.engine.linear import Linear, make_linear, packing_works
 from strop.engine.support import kv_shape
 from strop.engine.weights import to_sampling
 from strop.errors import EngineError
+
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+OUT = ("self_attn.o_proj",)
+GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
+DOWN = ("mlp.down_proj",)
+"""Weights that are multiplied as one. Adapters know each by its first name."""
 
 FUSED_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -62,6 +69,7 @@ class FusedLlama:
         self._num_layers = shape.num_layers
         self._num_heads, self._kv_heads = int(config.num_attention_heads), shape.num_kv_heads
         self._head_dim = shape.head_dim
+        self._hidden, self._inner = int(config.hidden_size), int(config.intermediate_size)
         self._eps = float(config.rms_norm_eps)
         self._packed = packing_works(dtype, device)
         half = shape.head_dim // 2
@@ -89,12 +97,47 @@ class FusedLlama:
             normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_in_E, self._eps)
             attended_NE = self._attend(index, layer, normed_NE, rotation_N1D, batch, attention)
             x_NE = layer.out.plus(attended_NE, x_NE)
+            add_changes(batch.adapted, index, OUT[0], attended_NE, x_NE)
             normed_NE = F.rms_norm(x_NE, x_NE.shape[1:], layer.norm_mlp_E, self._eps)
-            gate_NF, up_NF = layer.gate_up(normed_NE).chunk(2, dim=-1)
-            x_NE = layer.down.plus(F.silu(gate_NF).mul_(up_NF), x_NE)
+            both_NF = layer.gate_up(normed_NE)
+            add_changes(batch.adapted, index, GATE_UP[0], normed_NE, both_NF)
+            gate_NF, up_NF = both_NF.chunk(2, dim=-1)
+            inner_NF = F.silu(gate_NF).mul_(up_NF)
+            x_NE = layer.down.plus(inner_NF, x_NE)
+            add_changes(batch.adapted, index, DOWN[0], inner_NF, x_NE)
         if batch.logit_rows_M is not None:
             x_NE = x_NE[batch.logit_rows_M]
         return self._head(F.rms_norm(x_NE, x_NE.shape[1:], self._norm_E, self._eps)).float()
+
+    def adapt(self, change: LowRank) -> Adapter:
+        prefixes = [f"model.layers.{index}." for index in range(self._num_layers)]
+        known = {prefix + name for prefix in prefixes for name in (*QKV, *OUT, *GATE_UP, *DOWN)}
+        if unknown := sorted(change.sites.keys() - known):
+            raise EngineError(f"the adapter changes {unknown[0]}, which is no layer of this model")
+        return Adapter(layers=[self._adapt_layer(change, prefix) for prefix in prefixes])
+
+    def _adapt_layer(self, change: LowRank, prefix: str) -> dict[str, tuple[Tensor, Tensor]]:
+        head, kv = self._num_heads * self._head_dim, self._kv_heads * self._head_dim
+        inputs = {QKV: self._hidden, OUT: head, GATE_UP: self._hidden, DOWN: self._inner}
+        outputs = {
+            QKV: (head, kv, kv),
+            OUT: (self._hidden,),
+            GATE_UP: (self._inner,) * 2,
+            DOWN: (self._hidden,),
+        }
+        pairs: dict[str, tuple[Tensor, Tensor]] = {}
+        for names, widths in outputs.items():
+
+            def reorder(index: int, b_OR: Tensor, rotated: bool = names is QKV) -> Tensor:
+                return self._reordered(b_OR) if rotated and index < 2 else b_OR
+
+            whole = [prefix + name for name in names]
+            pair = fused_pair(change, whole, widths, reorder=reorder, own=self._own)
+            if pair is not None:
+                if pair[0].shape[1] != inputs[names]:
+                    raise EngineError(f"the adapter's shapes do not fit {whole[0]}")
+                pairs[names[0]] = pair
+        return pairs
 
     def _attend(
         self,
@@ -106,7 +149,9 @@ class FusedLlama:
         attention: Attention,
     ) -> Tensor:
         heads, kv_heads, head_dim = self._num_heads, self._kv_heads, self._head_dim
-        qkv_NHD = layer.qkv(normed_NE).view(-1, heads + 2 * kv_heads, head_dim)
+        qkv_NF = layer.qkv(normed_NE)
+        add_changes(batch.adapted, index, QKV[0], normed_NE, qkv_NF)
+        qkv_NHD = qkv_NF.view(-1, heads + 2 * kv_heads, head_dim)
         if layer.q_norm_D is not None:
             q_NHD, k_NHD = qkv_NHD[:, :heads], qkv_NHD[:, heads : heads + kv_heads]
             q_NHD.copy_(F.rms_norm(q_NHD, (head_dim,), layer.q_norm_D, self._eps))
@@ -133,16 +178,15 @@ class FusedLlama:
             return make_linear(self._own(torch.cat(parts["weight"])), bias, packed=self._packed)
 
         q_norm, k_norm = own("self_attn.q_norm.weight"), own("self_attn.k_norm.weight")
-        attention = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         return _Layer(
             norm_in_E=needed("input_layernorm.weight"),
-            qkv=fused(attention, rotated=attention[:2]),
+            qkv=fused(QKV, rotated=QKV[:2]),
             q_norm_D=None if q_norm is None else self._reordered(q_norm),
             k_norm_D=None if k_norm is None else self._reordered(k_norm),
-            out=fused(("self_attn.o_proj",)),
+            out=fused(OUT),
             norm_mlp_E=needed("post_attention_layernorm.weight"),
-            gate_up=fused(("mlp.gate_proj", "mlp.up_proj")),
-            down=fused(("mlp.down_proj",)),
+            gate_up=fused(GATE_UP),
+            down=fused(DOWN),
         )
 
     def _own(self, tensor: Tensor) -> Tensor:

@@ -39,6 +39,7 @@ class KVCache:
         tokens_SL, logprobs_SL, versions_SL: (slots, max_length). logprobs and versions are set for sampled
         tokens.
         num_tokens_S: tokens known; num_cached_S: tokens whose KV is in `data`, from the first on.
+        adapter_S: key of the adapter that the KV was made with, 0 for none.
     """
 
     def __init__(self, shape: KVShape, *, num_slots: int, max_length: int, device: torch.device) -> None:
@@ -57,6 +58,7 @@ class KVCache:
         self.num_tokens_S = np.zeros(num_slots, dtype=np.int64)
         self.num_cached_S = np.zeros(num_slots, dtype=np.int64)
         self.used_at_S = np.zeros(num_slots, dtype=np.int64)
+        self.adapter_S = np.zeros(num_slots, dtype=np.int64)
         heads = np.arange(shape.num_kv_heads)
         keys_and_values = np.arange(2)[:, None] * num_slots * shape.num_kv_heads + heads[None, :]
         self._head_rows = keys_and_values.reshape(-1) * max_length
@@ -99,7 +101,7 @@ class KVCache:
         tokens = int(max(self.num_tokens_S[a], self.num_tokens_S[b]))
         for table in (self.tokens_SL, self.logprobs_SL, self.versions_SL):
             table[[a, b], :tokens] = table[[b, a], :tokens]
-        for counts in (self.num_tokens_S, self.num_cached_S, self.used_at_S):
+        for counts in (self.num_tokens_S, self.num_cached_S, self.used_at_S, self.adapter_S):
             counts[[a, b]] = counts[[b, a]]
 
     def forget(self) -> None:

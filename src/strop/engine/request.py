@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from strop.engine.adapter import Adapter
 from strop.engine.generation import Generation
 from strop.engine.text import TextStream
 from strop.schema.sampling import Likeliest, SamplingParams
@@ -49,5 +50,10 @@ class Request:
     limit: int
     stops: Stops
     generation: Generation
+    adapter: Adapter | None = None
     num_pushed: int = 0
     likeliest: list[Likeliest] = field(default_factory=list["Likeliest"])
+
+    @property
+    def adapter_key(self) -> int:
+        return 0 if self.adapter is None else self.adapter.key

@@ -105,7 +105,7 @@ class Scheduler:
         ready_S = self._take_S == missing_S
         self._ready = np.flatnonzero(ready_S)
         self._count(missing_S)
-        return make_batch(cache, self._take_S, ready_S)
+        return make_batch(cache, self._take_S, ready_S, [request.adapter for request in self._running])
 
     def draws(self) -> Draws:
         """How to sample the rows of the batch just laid out."""
@@ -203,8 +203,9 @@ class Scheduler:
         cache, prompt = self._cache, request.prompt
         slot = len(self._running)
         # The last token is always computed: its logits are what is wanted.
-        shared_S = np.minimum(cache.common_prefix(prompt, cache.num_cached_S), len(prompt) - 1)
-        if slot and self._coming(prompt, slot) - shared_S.max() >= WORTH_WAITING:
+        readable_S = np.where(cache.adapter_S == request.adapter_key, cache.num_cached_S, 0)
+        shared_S = np.minimum(cache.common_prefix(prompt, readable_S), len(prompt) - 1)
+        if slot and self._coming(request, slot) - shared_S.max() >= WORTH_WAITING:
             return False
         # A slot that nobody runs in, rather than one that must be copied.
         source = slot + int(shared_S[slot:].argmax())
@@ -220,17 +221,19 @@ class Scheduler:
             cache.copy_prefix(oldest if source == slot else source, slot, shared)
         cache.num_cached_S[slot] = shared
         cache.num_tokens_S[slot] = len(prompt)
+        cache.adapter_S[slot] = request.adapter_key
         cache.tokens_SL[slot, : len(prompt)] = prompt
         self._running.append(request)
         self._members_changed = True
         self.counts.num_prefix_hits += shared
         return True
 
-    def _coming(self, prompt: npt.NDArray[np.int64], num_running: int) -> int:
+    def _coming(self, request: Request, num_running: int) -> int:
         """The longest prefix that will be cached once the running sequences have computed what they know."""
-        known_S = self._cache.num_tokens_S.copy()
+        cache, prompt = self._cache, request.prompt
+        known_S = np.where(cache.adapter_S == request.adapter_key, cache.num_tokens_S, 0)
         known_S[num_running:] = 0
-        return min(int(self._cache.common_prefix(prompt, known_S).max()), len(prompt) - 1)
+        return min(int(cache.common_prefix(prompt, known_S).max()), len(prompt) - 1)
 
     def _leave(self, slot: int, reason: FinishReason) -> Finished:
         finished = self._finished(self._running[slot], slot, reason)

@@ -6,12 +6,13 @@ OpenAI's that changes nothing about sampling is let through.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from strop.gateway.refusals import RequestRefused
+from strop.schema.sampling import MIN_TOP_P, MOST_TOKENS, checked_temperature
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
@@ -77,9 +78,9 @@ class ChatRequest(BaseModel):
     stop: str | list[str] | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    temperature: float | None = Field(None, ge=0, le=100)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
+    temperature: Annotated[float, Field(ge=0, le=100), AfterValidator(checked_temperature)] | None = None
+    top_p: float | None = Field(None, ge=MIN_TOP_P, le=1)
+    top_k: int | None = Field(None, ge=-1, le=MOST_TOKENS)
     seed: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -130,7 +131,9 @@ def checked_request(data: dict[str, Any]) -> ChatRequest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise RequestRefused(f"{place}: {first['msg']}", param=str(first["loc"][0])) from None
+        raise RequestRefused(
+            f"{place}: {first['msg'].removeprefix('Value error, ')}", param=str(first["loc"][0])
+        ) from None
     for name, value in (request.model_extra or {}).items():
         _check_extra(name, value)
     _check_agreement(request)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from strop.gateway.openai_types import ChatRequest
 from strop.gateway.refusals import RequestRefused
-from strop.schema.sampling import SamplingParams, seed_of
+from strop.schema.sampling import MIN_TRAINED_TEMPERATURE, SamplingParams, seed_of
 
 
 def params_for(request: ChatRequest, own: SamplingParams, *, training: bool, room: int) -> SamplingParams:
@@ -48,9 +48,10 @@ def check_trainable(own: SamplingParams) -> None:
     Raises:
         ValueError: the settings come from the program, not from a call.
     """
-    if own.temperature == 0 or own.top_p < 1 or own.top_k > 0:
+    if own.temperature < MIN_TRAINED_TEMPERATURE or own.top_p < 1 or own.top_k > 0:
         raise ValueError(
-            f"training samples from the full distribution: temperature > 0, top_p = 1, top_k = 0; found {own}"
+            "training samples from the full distribution: temperature of at least "
+            f"{MIN_TRAINED_TEMPERATURE:g}, top_p = 1, top_k = 0; found {own}"
         )
 
 
@@ -60,6 +61,12 @@ def _refuse_untrainable(temperature: float | None, top_p: float | None, top_k: i
         raise RequestRefused(
             f"temperature = 0 is refused while training: {why}, and every rollout would be the same. Leave "
             "temperature out to use the job's, or set it above 0",
+            param="temperature",
+        )
+    if temperature is not None and temperature < MIN_TRAINED_TEMPERATURE:
+        raise RequestRefused(
+            f"temperature = {temperature} is refused while training: below {MIN_TRAINED_TEMPERATURE:g} the "
+            "loss, which divides by it, drowns in rounding. Leave temperature out to use the job's",
             param="temperature",
         )
     if top_p is not None and top_p < 1:

@@ -97,15 +97,15 @@ def whitened(values: Sequence[float], counts: Sequence[int]) -> list[float]:
 def step_advantages(kind: str, groups: Iterable[Group]) -> dict[str, float]:
     """The advantage of every rollout that has one, by `rollout_id`; what is whitened is so over all of them.
 
-    A group of fewer than two survivors is left out; failed members never touch their siblings' baseline. A
-    group of equal rewards keeps exactly 0.0 under every kind with a group baseline.
+    A group of fewer than two survivors is left out where its mean is the baseline; failed members never touch
+    their siblings'. A group of equal rewards keeps exactly 0.0 under every kind with a group baseline.
     """
     baselined: dict[str, float] = {}
     tokens: dict[str, int] = {}
     flat: set[str] = set()
     for group in groups:
         survivors = group.survivors
-        if len(survivors) < 2:
+        if len(survivors) < 2 and kind != "reinforce_pp":
             continue
         rewards_G = [trajectory.reward for trajectory in survivors if trajectory.reward is not None]
         values = rewards_G if kind == "reinforce_pp" else group_advantages(kind, rewards_G)

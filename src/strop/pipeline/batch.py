@@ -25,7 +25,7 @@ def build_batch(
 ) -> Batch:
     """Cut a step's groups into mini-batches, in order, and pack what survived.
 
-    A group with fewer than two survivors has no baseline and gives nothing. A group of equal rewards gives no
+    A lone survivor without an advantage had no baseline and gives nothing. A group of equal rewards gives no
     policy gradient but stays, in the packs and in the normalisers: leaving it out would make the others weigh
     more. A `masked` rollout is in neither. Without `advantages` no group needs a baseline: a critic or a
     teacher will judge each token. With `scored` False a rollout needs no reward either.
@@ -108,9 +108,10 @@ def _shared_length(left: ListLike[int], right: ListLike[int]) -> int:
 def _mini_batch(
     groups: ListLike[Group], advantages: Mapping[str, float] | None, masked: Set[str], scored: bool
 ) -> MiniBatch:
-    needed = 1 if advantages is None else 2
     members = [(group.group_id, group.survivors if scored else group.answered) for group in groups]
-    found = [_sequences(key, kept, advantages, masked) for key, kept in members if len(kept) >= needed]
+    found = [
+        _sequences(key, kept, advantages, masked) for key, kept in members if not _is_alone(kept, advantages)
+    ]
     packs = tuple(pack(sequences) for sequences in found if sequences)
     sequences = [sequence for item in packs for sequence in item.sequences]
     return MiniBatch(
@@ -118,6 +119,11 @@ def _mini_batch(
         num_rollouts=len({sequence.rollout_id for sequence in sequences}),
         num_loss_tokens=sum(sequence.num_loss_tokens for sequence in sequences),
     )
+
+
+def _is_alone(members: ListLike[Trajectory], advantages: Mapping[str, float] | None) -> bool:
+    """Whether a group has one survivor, to which nothing was compared."""
+    return len(members) == 1 and advantages is not None and members[0].rollout_id not in advantages
 
 
 def _sequences(

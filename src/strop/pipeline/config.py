@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import ConfigError, Problem
-from strop.pipeline.ark_names import ARK_NAMES, translate_ark_names
+from strop.pipeline.ark_names import translate_ark_names
 from strop.pipeline.dataset import count_rows
-from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_job_file, read_scalar
+from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_job_file
 from strop.pipeline.job_keys import Checked, check_keys
 from strop.pipeline.job_notes import total_steps
-from strop.pipeline.job_words import path_of
+from strop.pipeline.overrides import apply_overrides
 from strop.pipeline.resolved import HYPER, origins_of
 from strop.pipeline.reward_rules import reward_rules
 from strop.pipeline.training_types import type_complaints
+from strop.pipeline.watch_rules import watch_rules
 from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
@@ -49,9 +50,7 @@ def load_job(
 
     """
     file = read_job_file(path)
-    for name, value in (overrides or {}).items():
-        place = (given_by or {}).get(name, "override")
-        _override(file, name, read_scalar(value) if isinstance(value, str) else value, place)
+    apply_overrides(file, overrides or {}, given_by or {})
     return check_job(file, check_model)
 
 
@@ -68,23 +67,6 @@ def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig
     if problems:
         raise ConfigError(str(file.path), sorted(problems, key=_order))
     return config.with_origins(origins_of(config, file))
-
-
-def _override(file: JobFile, name: str, value: object, place: str) -> None:
-    """Set one value; a bare name finds its section, a wrong one is reported as in the file."""
-    parts = [part for part in name.replace("[", ".").replace("]", "").split(".") if part]
-    path: KeyPath = tuple(int(part) if part.isdigit() else part for part in parts)
-    if len(path) == 1 and isinstance(path[0], str):
-        # Ark's names stand in one section only; a bare one is meant there.
-        path = path_of(path[0]) or ((*HYPER, path[0]) if path[0] in ARK_NAMES else path)
-    if not path:
-        fix = "e.g. learning_rate=1e-5"
-        file.problems.append(Problem(place=place, message=f"{name!r} names no key", fix=fix))
-    elif len(path) == 1 and path[0] in ("datasets", "functions", "training"):
-        message = f"{name}: a whole section cannot be overridden"
-        file.problems.append(Problem(place=place, message=message, fix=f"name a key, e.g. {_example(name)}"))
-    else:
-        file.override(path, value, place)
 
 
 def _with_absolute_paths(
@@ -197,6 +179,11 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
     hyper = config.hyper_parameters
     # A row of plain text is cut into as many examples as it takes.
     num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    if num_rows == 0:
+        index = next(at for at, dataset in enumerate(config.datasets) if dataset.type == "training")
+        where: KeyPath = ("datasets", index, "file_name")
+        message = f"{dotted(where)}: no rows to train on"
+        yield Problem(place=file.place(where), message=message, fix="write one JSON object a line")
     for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
         paths = [(*HYPER, key) for key in rule.keys]
         if rule.broken and all(checked.trusted(path) for path in paths):
@@ -204,6 +191,9 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
     type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
     for path, message, fix in type_complaints(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    for path, message, fix in watch_rules(config) if type_is_clear else ():
         if checked.trusted(path):
             yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     for index, key, message, fix in reward_rules(config.functions):
@@ -243,7 +233,7 @@ def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
     return [
         _Rule(
             ("batch_size",),
-            hyper.batch_size > num_rows,
+            hyper.batch_size > num_rows > 0,
             f"{hyper.batch_size} is more than the {num_rows} rows of the training dataset",
             f"set it to at most {num_rows}, or add rows",
         ),
@@ -283,11 +273,6 @@ def _near_file(path: str) -> str:
         return "write the rows there"
     near = difflib.get_close_matches(name, there, n=1, cutoff=0.75)
     return f"did you mean {near[0]!r}?" if near else "write the rows there"
-
-
-def _example(section: str) -> str:
-    examples = {"datasets": "datasets.0.file_name", "functions": "functions.0.timeout"}
-    return examples.get(section, "training.hyper_parameters.max_steps")
 
 
 def _order(problem: Problem) -> tuple[str, int]:

@@ -1,12 +1,10 @@
-"""YAML text -> plain data, with the place of every key. For `pipeline.config`.
+"""A YAML file -> plain data, with the place of every key. For `pipeline.config`.
 
-Scalars follow YAML 1.2: `2e-6` is a number and `no` is text, where PyYAML's 1.1 rules make a string of the
-one and a false of the other. Whatever is quoted is text.
+What a value means is for `pipeline.job_yaml`.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -14,13 +12,14 @@ from typing import Any, cast
 import yaml
 
 from strop.errors import ConfigError, Problem
+from strop.pipeline.half_characters import HALF_FIX, half_character
+from strop.pipeline.job_yaml import MAX_DEPTH, TAG, TooDeep, compose, short, value_of
 
 KeyPath = tuple[str | int, ...]
 
-_MAX_NODES = 100_000
-"""Aliases of aliases can blow a small file up; no job comes near this."""
-
-_TAG = "tag:yaml.org,2002:"
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 5_000
+"""With what aliases repeat: a small file can blow itself up by them. No job comes near either."""
 
 
 @dataclass(slots=True)
@@ -47,25 +46,43 @@ class JobFile:
     def override(self, path: KeyPath, value: object, place: str) -> None:
         """Set a value as if the file said so; sections that are missing are made. `place`: who says it."""
         at: Any = self.data
-        for depth, key in enumerate(path[:-1], start=1):
+        here: KeyPath = ()
+        for key in path[:-1]:
             if isinstance(at, dict):
-                section = cast("dict[str | int, Any]", at)
-                if not isinstance(section.get(key), (dict, list)):
-                    section[key] = {}
-                at = section[key]
-            elif isinstance(at, list) and isinstance(key, int) and key < len(cast("list[Any]", at)):
-                at = cast("list[Any]", at)[key]
+                section, name = cast("dict[str, Any]", at), str(key)
+                here = (*here, name)
+                if not isinstance(section.get(name), (dict, list)):
+                    section[name] = {}
+                    self._placed(here, place)
+                at = section[name]
+            elif _is_item(at, key):
+                here, at = (*here, key), at[key]
             else:
-                at = None
-            if at is None:
-                message = f"there is no {dotted(path[:depth])} to change"
-                fix = "name one that the file has"
-                self.problems.append(Problem(place=place, message=message, fix=fix))
+                self._nothing_there((*here, key), at, place)
                 return
-        at[path[-1]] = value
-        for depth in range(1, len(path) + 1):
-            self.places.setdefault(path[:depth], place)
+        if isinstance(at, dict):
+            here = (*here, str(path[-1]))
+            cast("dict[str, Any]", at)[str(path[-1])] = value
+        elif _is_item(at, path[-1]):
+            here = (*here, path[-1])
+            at[path[-1]] = value
+        else:
+            self._nothing_there((*here, path[-1]), at, place)
+            return
+        self._placed(here, place)
+
+    def _placed(self, path: KeyPath, place: str) -> None:
+        """Somebody else than the file says what stands at a path."""
+        for below in [one for one in self.places if one[: len(path)] == path]:
+            del self.places[below]
         self.places[path] = place
+
+    def _nothing_there(self, path: KeyPath, around: object, place: str) -> None:
+        fix = "name one that the file has"
+        if isinstance(around, list) and isinstance(path[-1], str):
+            fix = f"say which one: {dotted((*path[:-1], 0))}.{path[-1]}"
+        message = f"there is no {dotted(path)} to change"
+        self.problems.append(Problem(place=place, message=message, fix=fix))
 
     def rename(self, path: KeyPath, name: str) -> None:
         """Read a key of the file under another name; its place and its name in the file stay known."""
@@ -79,6 +96,10 @@ class JobFile:
         self.written[target] = str(path[-1])
 
 
+def _is_item(around: object, key: str | int) -> bool:
+    return isinstance(around, list) and isinstance(key, int) and key < len(cast("list[Any]", around))
+
+
 def dotted(path: KeyPath) -> str:
     """
     >>> dotted(("functions", 1, "fcmodel", "classpath"))
@@ -90,20 +111,6 @@ def dotted(path: KeyPath) -> str:
     return text
 
 
-class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own
-
-
-for _name, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", list("-+.0123456789")),
-    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", list("-+.")),
-):
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _first)  # pyright: ignore[reportUnknownMemberType]
-
-
 def read_job_file(path: Path) -> JobFile:
     """Read a file.
 
@@ -111,18 +118,28 @@ def read_job_file(path: Path) -> JobFile:
         ConfigError: there is no such file, or it is not YAML: nothing more can be said about it.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise _refusal(path, str(path), f"cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise _refusal(path, f"{path}:{line}", "not UTF-8", "save the file as UTF-8") from error
+        if half_character(str(path.resolve())) is not None:
+            message = "a folder or file in its path has a name that is not UTF-8"
+            raise _refusal(path, str(path), message, "rename it")
+        with path.open("rb") as file:
+            read = file.read(MAX_BYTES + 1)
+        if len(read) > MAX_BYTES:
+            message = f"larger than {MAX_BYTES // 1024} KiB: that is no job"
+            raise _refusal(path, str(path), message, "rows belong in a dataset's file, code in a function's")
+        text = read.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            line = error.object[: error.start].count(b"\n") + 1
+            raise _refusal(path, f"{path}:{line}", "not UTF-8", "save the file as UTF-8") from error
+        why = getattr(error, "strerror", None) or error
+        raise _refusal(path, str(path), f"cannot be read: {why}") from error
     try:
-        root = _compose(text)
+        root = compose(text)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(path, error) from error
-    except RecursionError as error:
-        raise _refusal(path, f"{path}:1", "nested too deeply to be a job") from error
+    except TooDeep as error:
+        message = f"nested deeper than {MAX_DEPTH} levels: that is no job"
+        raise _refusal(path, f"{path}:{error.line}", message, "check brackets and indentation") from error
     except yaml.YAMLError as error:
         raise _refusal(path, f"{path}:1", f"not YAML: {error}") from error
     if root is None:
@@ -142,14 +159,10 @@ def read_scalar(text: str) -> object:
     (2e-06, 'no', 8)
     """
     try:
-        node = _compose(text)
-    except (yaml.YAMLError, RecursionError):
+        node = compose(text)
+        return value_of(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(TAG) else text
+    except (yaml.YAMLError, TooDeep, ValueError):
         return text
-    return _value(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(_TAG) else text
-
-
-def _compose(text: str) -> yaml.Node | None:
-    return cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _Reader:
@@ -162,11 +175,12 @@ class _Reader:
 
     def read(self, node: yaml.Node, path: KeyPath) -> object:
         self.count += 1
-        if id(node) in self.open or self.count > _MAX_NODES:
+        if self.count > MAX_VALUES:
+            message = f"more than {MAX_VALUES} values, with what aliases repeat: that is no job"
+            raise _refusal(self.file.path, self.place(node), message, "write the values out")
+        if id(node) in self.open:
             self.file.unread.add(path)
-            self.complain(
-                node, path, "an alias that contains itself, or far too many of them", "write the value out"
-            )
+            self.complain(node, path, "an alias that contains itself", "write the value out")
             return None
         self.open.add(id(node))
         try:
@@ -189,7 +203,10 @@ class _Reader:
                 self.complain(key_node, path, "a key must be plain text", "write text, without brackets")
                 continue
             key = cast("str", key_node.value)
-            if key_node.tag == _TAG + "merge" or key == "<<":
+            if (wrong := _unwritable(key)) is not None:
+                self.complain(key_node, path, f"the key {key!r} {wrong[0]}", wrong[1])
+                continue
+            if key_node.tag == TAG + "merge" or key == "<<":
                 self.complain(key_node, path, "merge keys (<<) are not read", "write the keys out")
                 continue
             here = (*path, key)
@@ -202,19 +219,19 @@ class _Reader:
         return data
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
-        if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
+        if node.tag.removeprefix(TAG) not in ("null", "bool", "int", "float", "str"):
             self.file.unread.add(path)
             self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
             return None
-        if "\0" in node.value:  # no name of a file, a model or anything else holds one
+        if (wrong := _unwritable(node.value)) is not None:
             self.file.unread.add(path)
-            self.complain(node, path, "holds a NUL character", "remove it")
+            self.complain(node, path, *wrong)
             return None
         try:
-            return _value(node)
-        except ValueError:
+            return value_of(node)
+        except ValueError as error:
             self.file.unread.add(path)
-            self.complain(node, path, f"{node.value!r} does not fit its tag", "write the plain value")
+            self.complain(node, path, f"{short(node.value)} {error}", "write the plain value")
             return None
 
     def complain(self, node: yaml.Node, path: KeyPath, message: str, fix: str | None = None) -> None:
@@ -226,19 +243,12 @@ class _Reader:
         return f"{self.file.path}:{node.start_mark.line + 1}"
 
 
-def _value(node: yaml.ScalarNode) -> object:
-    text = cast("str", node.value)
-    match node.tag.removeprefix(_TAG):
-        case "null":
-            return None
-        case "bool":
-            return text.lower() == "true"
-        case "int":
-            return int(text)
-        case "float":
-            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        case _:
-            return text
+def _unwritable(text: str) -> tuple[str, str] | None:
+    """What in a text no name of a file, a model or anything else can hold, and the mend."""
+    if "\0" in text:
+        return "holds a NUL character", "remove it"
+    half = half_character(text)
+    return None if half is None else (half, HALF_FIX)
 
 
 def _syntax_error(path: Path, error: yaml.MarkedYAMLError) -> ConfigError:

@@ -17,10 +17,14 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from strop.errors import ConfigError, Problem
-from strop.pipeline.job_file import JobFile, KeyPath, dotted
-from strop.pipeline.job_words import field_at, fields_at, unknown_key, wrong_choice
+from strop.pipeline.job_file import JobFile, KeyPath, dotted, read_scalar
+from strop.pipeline.job_words import NO_BOUNDS, field_at, fields_at, unknown_key, wrong_choice
+from strop.pipeline.job_yaml import MOST_SHOWN, short
 from strop.pipeline.training_types import keys_of_other_types
 from strop.schema.config import JobConfig
+
+MOST_TOLD = 50
+"""Mistakes of one kind: each is looked at for what was meant, and a file of thousands is another file."""
 
 
 class Checked:
@@ -39,6 +43,9 @@ class Checked:
 def check_keys(file: JobFile) -> Checked:
     """Find everything wrong with names, types, ranges and the schema's own rules."""
     data = copy.deepcopy(file.data)
+    if isinstance(trackers := data.get("trackers"), list):
+        items = cast("list[Any]", trackers)
+        data["trackers"] = [{"type": item} if isinstance(item, str) else item for item in items]
     problems: list[Problem] = []
     doubtful: set[KeyPath] = set()
     for path in file.unread:
@@ -54,9 +61,13 @@ def check_keys(file: JobFile) -> Checked:
             found = [
                 one for one in error.errors(include_url=False) if one["type"] != "default_factory_not_called"
             ]
-        meant = [_meant(detail) for detail in found if detail["type"] == "extra_forbidden"]
-        taken: list[KeyPath] = []
-        for detail in found:
+        told = found[:MOST_TOLD]
+        meant = [_meant(detail) for detail in told if detail["type"] == "extra_forbidden"]
+        taken: list[KeyPath] = [tuple(detail["loc"]) for detail in found[MOST_TOLD:]]
+        if taken:
+            message = f"and {len(taken)} more mistakes like these"
+            problems.append(Problem(place=file.place(taken[0]), message=message, fix="mend these first"))
+        for detail in told:
             if _of_its_items(detail):
                 continue
             path = tuple(key for key in detail["loc"] if key != "function-before")
@@ -82,24 +93,28 @@ def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | Non
             continue
         usual = field.usual
         if isinstance(value, float) and not math.isfinite(value) and field.kinds & {int, float}:
-            yield path, f"must be a finite number, found {value}", usual
+            within = f" in {field.range}" if field.range != NO_BOUNDS else ""
+            yield path, f"must be a finite number{within}, found {value}", usual
         elif isinstance(value, bool) and bool not in field.kinds:
             fix = (
                 f'write it in quotes: "{"no" if not value else "yes"}"' if not field.kinds - {str} else usual
             )
             yield path, f"expected {field.expected}, found {str(value).lower()}", fix
         elif bool in field.kinds and not isinstance(value, (bool, type(None))):
-            yield path, f"expected true or false, found {value!r}", "write true or false, without quotes"
+            yield path, f"expected true or false, found {short(value)}", "write true or false, without quotes"
         elif isinstance(value, str) and field.kinds & {int, float}:
             fix = "remove the quotes" if _is_number(value) else usual
-            yield path, f"expected {field.expected}, found the text {value!r}", fix
+            yield path, f"expected {field.expected}, found the text {short(value)}", fix
         elif (
             isinstance(value, float)
             and int in field.kinds
             and float not in field.kinds
             and value.is_integer()
         ):
-            yield path, f"expected a whole number, found {value!r}", f"write {int(value)}"
+            fits = abs(value) < 1e15
+            within = "" if fits else f" in {field.range}"
+            fix = f"write {int(value)}" if fits else usual
+            yield path, f"expected a whole number{within}, found {value!r}", fix
 
 
 def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
@@ -116,7 +131,8 @@ def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
 def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, str | None]:
     """One of pydantic's complaints in our words, with its mend."""
     kind, value, field = detail["type"], detail["input"], field_at(path)
-    expected = field.expected if field else "something else"
+    items = {"model_type": "keys and values", "string_type": "text"}  # of a list
+    expected = field.expected if field else items.get(detail["type"], "something else")
     usual = field.usual if field else None
     if kind == "value_error":
         return _contradiction(detail, path)
@@ -130,19 +146,31 @@ def _explain(detail: ErrorDetails, path: KeyPath, file: JobFile) -> tuple[str, s
     if kind in ("enum", "literal_error"):
         return wrong_choice(value, field)
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        return f"must lie in {field.range if field else '?'}, found {value}", usual
+        bounds = f"lie in {field.range}" if field else _bound(detail)
+        return f"must {bounds}, found {short(value)}", usual
+    if kind == "too_near_zero":
+        return f"{value} is too near 0 to be told from it", usual
+    if kind == "finite_number":
+        return f"must be a finite number, found {value}", usual
     if kind in ("string_too_short", "too_short"):
         return "must not be empty", f"e.g. {path[-1]}: {_example(str(path[-1]))}"
     if kind == "string_too_long":
         return f"is too long: {len(str(value))} characters", f"keep to {detail.get('ctx', {})['max_length']}"
     fix = usual
     if kind == "string_pattern_mismatch":
-        return f"{value!r} cannot be a name", "letters, digits, '.', '-' and '_' only, 128 at most"
+        return f"{short(value)} cannot be a name", "letters, digits, '.', '-' and '_' only, 128 at most"
     if kind == "string_type" and isinstance(value, (int, float)):
         fix = f'put it in quotes: "{value}"'
     elif kind in ("model_type", "tuple_type", "dict_type"):
         fix = f"e.g. {path[-1]}: {_example(str(path[-1]))}" if isinstance(path[-1], str) else "write keys"
     return f"expected {expected}, found {_kind(value)}", fix
+
+
+def _bound(detail: ErrorDetails) -> str:
+    """The bound that a number breaks whose key is the user's own."""
+    (name, bound), *_ = detail.get("ctx", {}).items()
+    words = {"gt": "be above", "ge": "be at least", "lt": "be below", "le": "be at most"}
+    return f"{words[name]} {bound:g}"
 
 
 def _contradiction(detail: ErrorDetails, section: KeyPath) -> tuple[str, str | None]:
@@ -213,7 +241,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
         "datasets": [{"file_name": "stand-in"}],
         "file_name": "stand-in",
         "functions": [function],
-        "type": "reward",
+        "type": "tensorboard" if "trackers" in path else "reward",
+        "url": "http://stand.in",
         "fcmodel": function["fcmodel"],
         "classpath": f"stand.in{number}",
     }
@@ -222,7 +251,9 @@ def _stand_in(path: KeyPath, number: int) -> Any:
 
 def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Problem:
     here = f" (here: {file.written[path]})" if path in file.written else ""
-    return Problem(place=file.place(path), message=f"{dotted(path)}: {message}{here}", fix=fix)
+    name = dotted(path)
+    name = name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
+    return Problem(place=file.place(path), message=f"{name}: {message}{here}", fix=fix)
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:
@@ -246,15 +277,17 @@ def _example(key: str) -> str:
         "env": '{NAME: "value"}',
         "name": "calculator",
         "job_name": "calculator",
+        "trackers": "[tensorboard]",
+        "diagnosis": "{stop_on: [alarm]}",
+        "webhook": "{url: https://example.com/hook}",
+        "url": "https://example.com/hook",
     }
     return examples.get(key, "...")
 
 
 def _is_number(text: str) -> bool:
-    try:
-        return "_" not in text and math.isfinite(float(text))
-    except ValueError:
-        return False
+    value = read_scalar(text)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _kind(value: object) -> str:
@@ -264,8 +297,8 @@ def _kind(value: object) -> str:
         case list():
             return "a list"
         case str():
-            return f"the text {value!r}"
+            return f"the text {short(value)}"
         case bool():
             return str(value).lower()
         case _:
-            return f"{value!r}"
+            return short(value)

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 
 from strop.pipeline.foreign_words import OTHER_NAMES, OTHER_WORDS, not_here
 from strop.pipeline.job_file import KeyPath, dotted
+from strop.pipeline.job_yaml import short
 from strop.schema.config import JobConfig, OneOf
 
 
@@ -94,7 +95,7 @@ def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
 def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     """A word that is not among the choices, with the nearest that is."""
     choices = field.choices if field else ()
-    message = f"expected one of {', '.join(choices)}; found {value!r}"
+    message = f"expected one of {', '.join(choices)}; found {short(value)}"
     word = str(value).lower()
     if "cpt" in choices and word in OTHER_WORDS:
         return message, OTHER_WORDS[word]
@@ -191,6 +192,9 @@ def _example(info: FieldInfo, choices: Sequence[str]) -> str:
     if isinstance(default, (int, float, str)) and default != "":
         return str(default)
     return choices[0] if choices else ""
+
+
+NO_BOUNDS = "(-inf, inf)"
 
 
 def _range(info: FieldInfo) -> str:

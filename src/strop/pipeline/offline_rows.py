@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from strop.errors import Problem
+from strop.pipeline.row_json import BadLine, parse_line
 from strop.pipeline.rows import (
     ANSWERABLE,
     Row,
+    id_problems,
     kind_of,
     message_problems,
     one_message,
-    parse_line,
     strange_keys,
     tool_problems,
 )
@@ -33,6 +34,14 @@ _COLUMNS = {
     TrainingType.DPO: ("messages", "tools", "sample_id", "chosen", "rejected"),
     TrainingType.CPT: ("text", "sample_id"),
 }
+
+
+_EXAMPLES = {
+    TrainingType.SFT: '{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}',
+    TrainingType.DPO: '{"messages": [{"role": "user", ...}], "chosen": "It is 4.", "rejected": "No idea."}',
+    TrainingType.CPT: '{"text": "..."}',
+}
+_ANSWER_EXAMPLE = 'a text, or {"role": "assistant", "content": "It is 4."}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +78,18 @@ def read_offline_row(
     """
     try:
         value = parse_line(line)
-    except ValueError as error:
-        return None, [Problem(place=place, message=str(error), fix="one JSON object a line")], []
+    except BadLine as error:
+        return None, [Problem(place=place, message=str(error), fix=error.fix)], []
     if not isinstance(value, dict):
-        example = '{"text": "..."}' if form is TrainingType.CPT else '{"messages": [...]}'
         message = f"expected a JSON object, found {kind_of(value)}"
-        return None, [Problem(place=place, message=message, fix=example)], []
+        return None, [Problem(place=place, message=message, fix=_EXAMPLES[form])], []
     record = cast("Row", value)
     typos, unread = strange_keys(record, place, _COLUMNS[form])
     own_id = record.get("sample_id")
     row_id = f"{file_stem}-{row}" if own_id is None else str(own_id)
     read = {TrainingType.SFT: _conversation, TrainingType.DPO: _preference}.get(form, _text)
     made, problems = read(record, place, row_id)
-    problems = [*problems, *typos]
+    problems = [*problems, *id_problems(record, place), *typos]
     return (None, problems, []) if problems else (made, [], unread)
 
 
@@ -190,13 +198,13 @@ def _pair(holder: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
 
 def _answer(value: object, field: str, place: str) -> tuple[Row, list[Problem]]:
     if value is None:
-        return {}, [Problem(place=place, message=f"{field}: missing", fix="a text or an assistant message")]
+        return {}, [Problem(place=place, message=f"{field}: missing", fix=_ANSWER_EXAMPLE)]
     entry: object = value
     if isinstance(value, str):
         entry = {"role": "assistant", "content": value}
     elif isinstance(value, dict):
         entry = {"role": "assistant", **cast("Row", value)}
-    problems = one_message(entry, field, place)
+    problems = one_message(entry, field, place, example=_ANSWER_EXAMPLE)
     message = cast("Row", entry) if not problems else {}
     if message and message["role"] != "assistant":
         text = f"{field}.role: expected 'assistant', found {message['role']!r}"

@@ -40,9 +40,9 @@ class Position:
 
     `draws_from` identifies rows and hyper-parameters: with others, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
-    Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
-    any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
-    with how many in a row.
+    Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to
+    this one without any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in
+    their last draws, with how many in a row.
     """
 
     draws_from: str
@@ -51,6 +51,7 @@ class Position:
     index: int = 0
     sampled_tokens: int = 0
     trained_tokens: int = 0
+    sampled_groups: int = 0
     epoch_ended: bool = False
     validations: tuple[tuple[int, float | None], ...] = ()
     skipped_steps: int = 0
@@ -85,6 +86,7 @@ class Position:
             index=draw.next_index,
             sampled_tokens=self.sampled_tokens + sampled,
             trained_tokens=self.trained_tokens + trained,
+            sampled_groups=self.sampled_groups + len(groups),
             epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
             lost=tuple(lost_in_a_row(dict(self.lost), groups).items()),
@@ -126,6 +128,7 @@ def saved_position(saved: dict[str, Any], start: Position) -> Position:
         index=saved["index"],
         sampled_tokens=saved["sampled_tokens"],
         trained_tokens=saved["trained_tokens"],
+        sampled_groups=saved.get("sampled_groups", 0),
         epoch_ended=saved["epoch_ended"],
         validations=tuple((step, value) for step, value in saved["validations"]),
         skipped_steps=saved["skipped_steps"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 from typing import Any, cast
 
 from strop.errors import Problem
+from strop.pipeline.row_json import BadLine, parse_line
 from strop.pipeline.row_tools import tool_call_problems
 from strop.schema.sample import Sample
 
@@ -33,8 +33,8 @@ def read_row(
     """
     try:
         value = parse_line(line)
-    except ValueError as error:
-        return None, [Problem(place=place, message=str(error), fix="one JSON object a line")], []
+    except BadLine as error:
+        return None, [Problem(place=place, message=str(error), fix=error.fix)], []
     if not isinstance(value, dict):
         message = f"expected a JSON object, found {kind_of(value)}"
         return None, [Problem(place=place, message=message, fix='{"messages": [...]}')], []
@@ -61,34 +61,6 @@ def read_row(
     return sample, [], unread
 
 
-def parse_line(line: bytes) -> object:
-    """
-    Raises:
-        ValueError: it is not one JSON value, or one that other readers would take for another.
-    """
-
-    def constant(name: str) -> object:
-        raise ValueError(f"{name} is not JSON")
-
-    def unique(pairs: list[tuple[str, Any]]) -> Row:
-        record = dict(pairs)
-        if len(record) != len(pairs):
-            keys = [key for key, _ in pairs]
-            raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
-        return record
-
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 at byte {error.start + 1} of the line") from error
-    try:
-        return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from error
-    except RecursionError as error:
-        raise ValueError("not usable: nested too deeply") from error
-
-
 def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[Problem]:
     """What is wrong with `messages`, the last of which must be from one of the roles `last`."""
     if "messages" not in record:
@@ -112,12 +84,11 @@ def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[
     return problems or tool_call_problems(cast("list[Row]", entries), place)
 
 
-def one_message(entry: object, field: str, place: str) -> list[Problem]:
-    """What is wrong with one message; `field` is where it stands in the row."""
+def one_message(entry: object, field: str, place: str, *, example: str = _EXAMPLE) -> list[Problem]:
+    """What is wrong with one message; `field` is where it stands in the row, `example` a good one there."""
     if not isinstance(entry, dict):
-        return [
-            Problem(place=place, message=f"{field}: expected an object, found {kind_of(entry)}", fix=_EXAMPLE)
-        ]
+        message = f"{field}: expected an object, found {kind_of(entry)}"
+        return [Problem(place=place, message=message, fix=example)]
     message = cast("Row", entry)
     role = message.get("role")
     if role not in ROLES:
@@ -176,6 +147,12 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
     if all(record.get(name) for name in EXTRA):
         message = "extra: stands beside rollout_extra, which is the same column"
         problems.append(Problem(place=place, message=message, fix="keep one of them"))
+    return problems + id_problems(record, place)
+
+
+def id_problems(record: Row, place: str) -> list[Problem]:
+    """What is wrong with a row's own id."""
+    problems: list[Problem] = []
     sample_id = record.get("sample_id")
     if isinstance(sample_id, bool) or not isinstance(sample_id, (str, int, type(None))):
         problems.append(Problem(place=place, message=f"sample_id: expected text, found {kind_of(sample_id)}"))

@@ -43,6 +43,10 @@ _OF_REWARDS = frozenset(
         "kl_reward_coef",
         "kl_reward_type",
         "gamma",
+        "lam",
+        "cliprange_value",
+        "critic_learning_rate",
+        "critic_warmup",
         "filter_groups",
         "max_num_gen_batches",
         "overlong_buffer_len",
@@ -56,7 +60,7 @@ def effective_keys(kind: TrainingType) -> frozenset[str]:
     """The hyper-parameters that do something in a training of this type.
 
     >>> sorted(effective_keys(TrainingType.REINFORCEMENT) - effective_keys(TrainingType.PG_OPD))[:2]
-    ['filter_groups', 'gamma']
+    ['cliprange_value', 'critic_learning_rate']
     >>> sorted(effective_keys(TrainingType.DPO) - effective_keys(TrainingType.SFT))
     ['dpo_beta', 'dpo_loss', 'label_smoothing']
     """
@@ -94,6 +98,7 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
         message = f"has no place in training type {kind.value}: old and policy logprobs must be one function"
         yield (*_HYPER, "lora_dropout"), message, "remove it"
     yield from _teacher_complaints(config)
+    yield from _group_complaints(config)
     example = "{type: reward, fcmodel: {classpath: reward.py:MyReward}}"
     if kind.offline:
         if config.functions:
@@ -101,6 +106,23 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("functions",), message, "remove them"
     elif not config.functions and not config.distils:
         yield ("functions",), "missing", f"add functions: [{example}]"
+
+
+def _group_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
+    """A prompt that is answered once: some methods can learn from it, the others have nothing to compare."""
+    hyper, method = config.hyper_parameters, config.hyper_parameters.method
+    if hyper.n_rollouts > 1 or config.training_type is not TrainingType.REINFORCEMENT:
+        return
+    here = (*_HYPER, "n_rollouts")
+    if not method.by_token:
+        message = f"1 leaves {hyper.algorithm} without a baseline: it compares a prompt's rollouts"
+        yield here, message, "set it to at least 2, or take ppo or reinforce_pp, which need no group"
+    elif hyper.filters_groups:
+        message = "1 leaves filter_groups no group to keep: it keeps those whose rollouts differ in reward"
+        yield here, message, "set it to at least 2, or filter_groups: false"
+    elif not method.critic and hyper.batch_size == 1:
+        message = f"1 with batch_size 1 leaves {hyper.algorithm} nothing to compare a rollout with"
+        yield here, message, "raise one of the two"
 
 
 def _teacher_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:

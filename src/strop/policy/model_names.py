@@ -10,6 +10,7 @@ import difflib
 import os
 import re
 from contextlib import closing
+from pathlib import Path
 
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
@@ -21,6 +22,28 @@ HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 def registered(name: str) -> NamedModel | None:
     """What the operator's table says of a name."""
     return next((model for model in _table() if model.name == name), None)
+
+
+def folder_here(name: str) -> Path | None:
+    """Where the model lies, if nothing has to be fetched for it."""
+    folder = os.path.expanduser(name)
+    if os.path.isfile(os.path.join(folder, "config.json")):
+        return Path(folder).absolute()
+    if (published := published_folder(name)) is not None:
+        return published
+    if name.lower() in BUNDLED_NAMES:
+        bundled = models_folder() / BUNDLED
+        return bundled if bundled.is_dir() else None
+    if not HUB_ID.fullmatch(name):
+        entry = registered(name)
+        return folder_here(entry.source) if entry is not None and entry.source != name else None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
 
 
 def complaint(name: str) -> tuple[str, str] | None:

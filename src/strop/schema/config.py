@@ -21,7 +21,10 @@ from strop.schema.hyper_parameters import SaveStrategy as SaveStrategy
 from strop.schema.hyper_parameters import Scheduler as Scheduler
 from strop.schema.hyper_parameters import TruncationPolicy as TruncationPolicy
 from strop.schema.knob_rules import Contradiction
+from strop.schema.runtime import FunctionRuntime as FunctionRuntime
+from strop.schema.runtime import Timeout, Weight
 from strop.schema.section import Section
+from strop.schema.watching import DiagnosisConfig, TrackerConfig
 
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 """What a published model may be called: it becomes a folder."""
@@ -68,57 +71,6 @@ PRESET_CODE = {"classpath": "strop.functions.preset_reward.PresetReward"}
 """What runs a preset reward, in a worker as user code runs."""
 
 
-class FunctionRuntime(Section):
-    """How a function runs: what one worker may use, and how many workers there are.
-
-    Units:
-        cpu: cores; memory_size, disk_size: MiB; concurrency: calls in flight; all of one worker. The
-        capacities count workers: at first, at least, at most. Above a threshold, a share of what the workers
-        hold, another one is started. `env` is extra environment, secret.
-    """
-
-    concurrency: int = Field(default=64, ge=1, le=10_000)
-    env: dict[str, Any] = Field(default_factory=dict)
-    cpu: float | None = Field(default=None, gt=0, le=1024)
-    memory_size: int | None = Field(default=None, ge=64, le=2**24)
-    disk_size: int | None = Field(default=None, ge=1, le=2**28)
-    capacity: int | None = Field(default=None, ge=0, le=100_000)
-    min_capacity: int | None = Field(default=None, ge=0, le=100_000)
-    max_capacity: int | None = Field(default=None, ge=1, le=100_000)
-    memory_scale_threshold: float | None = Field(default=None, gt=0, le=1)
-    concurrency_scale_threshold: float | None = Field(default=None, gt=0, le=1)
-
-    @property
-    def capacities(self) -> tuple[int, int, int]:
-        """(at least, at first, at most) workers, with what was left out filled in: one that stays one."""
-        asked = 1 if self.capacity is None else self.capacity
-        if self.min_capacity is not None:
-            least = self.min_capacity
-        else:
-            least = asked if self.max_capacity is None else min(asked, 1)
-        first = max(least, 1) if self.capacity is None else asked
-        most = max(first, 1) if self.max_capacity is None else self.max_capacity
-        return least, first, most
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        least, first, most = self.capacities
-        if least > most:
-            text = f"min_capacity: {least} is above max_capacity {most}"
-            raise Contradiction(text, fix="make min_capacity the smaller one")
-        if not least <= first <= most:
-            text = f"capacity: {first} is not within min_capacity {least} and max_capacity {most}"
-            raise Contradiction(text, fix="let capacity start between the two")
-        for knob in ("memory_scale_threshold", "concurrency_scale_threshold"):
-            if getattr(self, knob) is not None and least == most:
-                text = f"{knob}: has no effect, there are always {most} workers"
-                raise Contradiction(text, fix="set max_capacity above min_capacity")
-        if self.memory_scale_threshold is not None and self.memory_size is None:
-            text = "memory_scale_threshold: has no effect without memory_size, whose share it is"
-            raise Contradiction(text, fix="set memory_size")
-        return self
-
-
 class FunctionConfig(Section):
     """A rollout, reward or group-reward function. `timeout` in seconds a call; `weight` scales a reward.
 
@@ -128,11 +80,9 @@ class FunctionConfig(Section):
 
     type: FunctionType
     name: str = Field(default="", max_length=256)
-    timeout: float = Field(default=600.0, gt=0)
-    weight: float = Field(default=1.0, ge=0)
-    reward_metric_weight: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        default_factory=dict[str, float]
-    )
+    timeout: Timeout = 600.0
+    weight: Weight = 1.0
+    reward_metric_weight: dict[str, Weight] = Field(default_factory=dict[str, float])
     preset: str | None = None
     params: dict[str, Any] = Field(default_factory=dict[str, Any])
     fcmodel: FunctionModel
@@ -178,7 +128,7 @@ class Resources(Section):
 
     charge_type: str | None = None
     mtu_spec_code: str | None = None
-    mtu_capacity: int | None = Field(default=None, ge=1)
+    mtu_capacity: int | None = Field(default=None, ge=1, le=1_000_000)
 
 
 class Training(Section):
@@ -210,6 +160,8 @@ class JobConfig(Section):
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
+    trackers: tuple[TrackerConfig, ...] = ()
+    diagnosis: DiagnosisConfig = DiagnosisConfig()
     _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     @model_validator(mode="before")
@@ -218,8 +170,13 @@ class JobConfig(Section):
         if not isinstance(data, dict):
             return data
         values = cast("dict[str, Any]", data)
-        model = values.get("model")
-        return {**values, "model": {"name": model}} if isinstance(model, str) else values
+        short: dict[str, Any] = {}
+        if isinstance(model := values.get("model"), str):
+            short["model"] = {"name": model}
+        if isinstance(trackers := values.get("trackers"), list):
+            items = cast("list[Any]", trackers)
+            short["trackers"] = [{"type": item} if isinstance(item, str) else item for item in items]
+        return {**values, **short}
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -241,6 +198,10 @@ class JobConfig(Section):
         for name in files:
             if files.count(name) > 1:
                 raise Contradiction(f"datasets: the file {name!r} stands twice", fix="keep one of them")
+        trackers = [tracker.type.value for tracker in self.trackers]
+        for name in trackers:
+            if trackers.count(name) > 1:
+                raise Contradiction(f"trackers: {name!r} stands twice", fix="keep one of them")
         return self
 
     @property

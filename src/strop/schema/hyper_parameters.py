@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
 from strop.schema.knob_rules import Contradiction, contradictions
+from strop.schema.sampling import MIN_TRAINED_TEMPERATURE
 from strop.schema.section import Section
 
 
@@ -40,6 +41,9 @@ def _known_algorithm(name: str) -> str:
 
 
 AlgorithmName = Annotated[str, AfterValidator(_known_algorithm), OneOf()]
+
+MAX_STEPS = 10_000_000
+"""More than any run has."""
 
 KlKind = Literal["k1", "k2", "k3", "k3+", "abs"]
 
@@ -98,7 +102,7 @@ class HyperParameters(Section):
     kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
     learning_rate: float = Field(default=1e-6, ge=0, le=1)
     lr_scheduler_type: Scheduler = Scheduler.COSINE
-    lr_warmup_steps: int = Field(default=-1, ge=-1)
+    lr_warmup_steps: int = Field(default=-1, ge=-1, le=MAX_STEPS)
     n_epochs: int = Field(default=1, ge=1, le=200)
     batch_size: int = Field(default=8, ge=1, le=100_000)
     n_rollouts: int = Field(default=8, ge=1, le=1024)
@@ -112,19 +116,19 @@ class HyperParameters(Section):
     save_total_limit: int = Field(default=2, ge=1, le=200)
 
     seed: int = Field(default=42, ge=0, lt=2**63)
-    max_steps: int | None = Field(default=None, ge=1)
-    temperature: float = Field(default=1.0, gt=0, le=10)
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    temperature: float = Field(default=1.0, ge=MIN_TRAINED_TEMPERATURE, le=10)
+    max_tokens: int | None = Field(default=None, ge=1, le=131_072)
     clip_ratio_low: float | None = Field(default=None, gt=0, le=1)
-    clip_ratio_high: float | None = Field(default=None, gt=0)
-    dual_clip: float | None = Field(default=None, ge=0)
-    tau_pos: float = Field(default=1.0, gt=0)
-    tau_neg: float = Field(default=1.05, gt=0)
+    clip_ratio_high: float | None = Field(default=None, gt=0, le=100)
+    dual_clip: float | None = Field(default=None, ge=0, le=1000)
+    tau_pos: float = Field(default=1.0, ge=0.01, le=100)
+    tau_neg: float = Field(default=1.05, ge=0.01, le=100)
     gamma: float = Field(default=1.0, gt=0, le=1)
     lam: float = Field(default=1.0, ge=0, le=1)
-    cliprange_value: float = Field(default=0.5, ge=0)
+    cliprange_value: float = Field(default=0.5, ge=0, le=1_000_000)
     critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
-    critic_warmup: int = Field(default=0, ge=0)
+    critic_warmup: int = Field(default=0, ge=0, le=MAX_STEPS)
     loss_agg_mode: Aggregation | None = None
     entropy_coeff: float = Field(default=0.0, ge=0, le=10)
     kl_loss_type: KlKind = "k2"
@@ -132,20 +136,20 @@ class HyperParameters(Section):
     kl_reward_type: KlKind = "k1"
     reference_kl: bool = True
     rollout_is: Literal["none", "token", "sequence"] = "none"
-    rollout_is_threshold: float | None = Field(default=None, ge=1)
+    rollout_is_threshold: float | None = Field(default=None, ge=1, le=1_000_000)
     rollout_rs: Literal["none", "token", "geometric"] = "none"
     rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
-    rollout_rs_high: float | None = Field(default=None, gt=1)
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    rollout_rs_high: float | None = Field(default=None, gt=1, le=1_000_000)
+    max_grad_norm: float = Field(default=1.0, ge=1e-12, le=1_000_000_000)
     weight_decay: float = Field(default=0.0, ge=0, le=1)
     freeze_embeddings: bool = False
     lora_rank: int | None = Field(default=None, ge=1, le=4096)
-    lora_alpha: float = Field(default=32.0, gt=0)
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    lora_alpha: float = Field(default=32.0, ge=0.001, le=65_536)
+    lora_dropout: float = Field(default=0.0, ge=0, le=0.9)
     target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
     dpo_loss: DpoLoss = DpoLoss.SIGMOID
-    dpo_beta: float = Field(default=0.1, gt=0)
-    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    dpo_beta: float = Field(default=0.1, ge=0.0001, le=100)
+    label_smoothing: float = Field(default=0.0, ge=0, le=0.49)
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     filter_groups: bool | None = None

@@ -84,11 +84,6 @@ def _dynamic_sampling(hyper: HyperParameters) -> Iterator[Contradiction]:
 
 
 def _critic(hyper: HyperParameters) -> Iterator[Contradiction]:
-    if hyper.n_rollouts < 2 and not hyper.method.critic:
-        yield Contradiction(
-            f"n_rollouts: 1 leaves {hyper.algorithm} without a baseline: it compares a prompt's rollouts",
-            fix="set it to at least 2, or take ppo, whose critic needs no group",
-        )
     if hyper.max_steps is not None and hyper.critic_warmup >= hyper.max_steps:
         yield Contradiction(
             f"critic_warmup: {hyper.critic_warmup} takes all of max_steps {hyper.max_steps}: "

@@ -6,6 +6,15 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 100.0
+"""Between 0, which is greedy, and the lower one, logits divided by it may leave what float32 can hold."""
+
+MIN_TOP_P = 1e-30
+MOST_TOKENS = 2**31 - 1
+
+MIN_TRAINED_TEMPERATURE = 0.01
+"""The loss divides by it, too, and its gradient with it."""
+
 
 class FinishReason(StrEnum):
     """Decided by the engine; never guessed from the last token."""
@@ -13,6 +22,20 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
+
+
+def checked_temperature(value: float) -> float:
+    """The same value.
+
+    Raises:
+        ValueError: what is sampled at it would be noise, or nothing.
+    """
+    if value != 0 and not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
+        raise ValueError(
+            f"temperature must be 0 (greedy) or lie in [{MIN_TEMPERATURE:g}, {MAX_TEMPERATURE:g}], found "
+            f"{value}"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +57,17 @@ class SamplingParams:
     top_logprobs: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be at least 1, found {self.max_tokens}")
-        if not 0.0 <= self.temperature <= 100.0:
-            raise ValueError(f"temperature must lie in [0, 100], found {self.temperature}")
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p must lie in (0, 1], found {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (off) or positive, found {self.top_k}")
+        if not 1 <= self.max_tokens <= MOST_TOKENS:
+            raise ValueError(f"max_tokens must lie in [1, {MOST_TOKENS}], found {self.max_tokens}")
+        checked_temperature(self.temperature)
+        if not MIN_TOP_P <= self.top_p <= 1.0:
+            raise ValueError(f"top_p must lie in [{MIN_TOP_P:g}, 1], found {self.top_p}")
+        if not 0 <= self.top_k <= MOST_TOKENS:
+            raise ValueError(f"top_k must lie in [0, {MOST_TOKENS}], 0 is off; found {self.top_k}")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed must have at most 64 bits, found {self.seed}")
+        if not 0 <= self.top_logprobs <= MOST_TOKENS:
+            raise ValueError(f"top_logprobs must lie in [0, {MOST_TOKENS}], found {self.top_logprobs}")
 
 
 Likeliest = tuple[tuple[int, float], ...]

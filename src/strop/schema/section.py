@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
+
+SMALLEST = 1e-30
+"""A number that is nearer to 0, and not 0, is lost where float32 multiplies it: it would do nothing."""
 
 
 class Section(BaseModel):
-    """Keys and values that are refused where they are unknown, and never change."""
+    """Keys and values that are refused where they are unknown, and never change. Numbers are finite."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=(), populate_by_name=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", protected_namespaces=(), populate_by_name=True, frozen=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _not_lost(cls, value: Any) -> Any:
+        if isinstance(value, float) and 0 < abs(value) < SMALLEST:
+            raise PydanticCustomError("too_near_zero", "too near 0 to be told from it")
+        return value

@@ -122,10 +122,7 @@ async def list_(request: Request, services: ServicesHere, caller: CallerHere, pa
 
     deployments, total = await run_in_threadpool(read)
     shown = [_shown(one, services) for one in deployments]
-    return output(
-        request,
-        {"page_no": page.page_no, "page_size": page.page_size, "total": total, "deployments": shown},
-    )
+    return output(request, page.filled(total, deployments=shown))
 
 
 @router.get("/{deployed_model}", summary="One deployment: its status and how many replicas answer")

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from strop.errors import ConfigError, MissingError, Problem
 from strop.schema.access import Caller
 from strop.schema.job import Event, Job, JobKind, JobStatus
+from strop.schema.sampling import checked_temperature
 from strop.schema.submission import EVALUATED_EVENT, Evaluation, Submission
 from strop.server.fine_tunes import cancel_job, new_job_id
 from strop.server.job_asked import MAX_ITEMS, MAX_SETTINGS, DatasetAsked, FunctionAsked, JobAsked, Shown
@@ -64,7 +65,7 @@ class EvaluationAsked(BaseModel):
     rollout: FunctionAsked | None = None
     rewards: list[FunctionAsked] = Field(min_length=1, max_length=MAX_ITEMS)
     n_rollouts: Annotated[int, Field(ge=1, le=256)] = 1
-    temperature: Annotated[float, Field(ge=0, le=100)] = 0.0
+    temperature: Annotated[float, Field(ge=0, le=100), AfterValidator(checked_temperature)] = 0.0
     hyper_parameters: dict[str, Any] = Field(default_factory=dict, max_length=MAX_SETTINGS)
     name: Shown = Field(default="evaluation", min_length=1, max_length=256)
 
@@ -120,10 +121,7 @@ def list_(
         )
         submissions = submissions_of(session, [job.job_id for job in jobs])
         shown = [_shown(job, submissions[job.job_id], _results(session, job.job_id)) for job in jobs]
-    return output(
-        request,
-        {"page_no": page.page_no, "page_size": page.page_size, "total": total, "evaluations": shown},
-    )
+    return output(request, page.filled(total, evaluations=shown))
 
 
 @router.get("/{evaluation_id}", summary="One evaluation, with the results that are there by now")

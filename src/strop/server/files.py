@@ -80,13 +80,7 @@ def list_files(
             page_no=page.page_no,
             page_size=page.page_size,
         )
-    listed = {
-        "page_no": page.page_no,
-        "page_size": page.page_size,
-        "total": total,
-        "files": [_shown(file) for file in files],
-    }
-    return output(request, listed, key="data")
+    return output(request, page.filled(total, files=[_shown(file) for file in files]), key="data")
 
 
 @router.get("/{file_id}", summary="One file")

@@ -88,9 +88,7 @@ def list_jobs(
         )
         submissions = submissions_of(session, [job.job_id for job in jobs])
     listed = [job_shown(job, submissions.get(job.job_id)) for job in jobs]
-    return output(
-        request, {"page_no": page.page_no, "page_size": page.page_size, "total": total, "jobs": listed}
-    )
+    return output(request, page.filled(total, jobs=listed))
 
 
 @router.get("/{job_id}", summary="One job")

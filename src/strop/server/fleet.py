@@ -7,7 +7,7 @@ The others go on meanwhile. Lives in one event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +67,8 @@ class _Slot:
 
 
 class Fleet:
-    """`on_change` is called whenever `status`, `num_ready` or `error` may have changed."""
+    """`on_change` is called whenever `status`, `num_ready` or `error` may have changed; `look_after` is
+    awaited beside each replica that answers, and cancelled when it ends."""
 
     def __init__(
         self,
@@ -75,13 +76,15 @@ class Fleet:
         *,
         make: Callable[[ReplicaSpec], Runs],
         patience: Patience,
-        on_change: Callable[[Fleet], None],
+        on_change: Callable[[], None],
+        look_after: Callable[[Runs], Awaitable[None]] | None = None,
     ) -> None:
         self.spec = spec
         self.capacity = 0
         self._make = make
         self._patience = patience
         self._on_change = on_change
+        self._look_after = look_after
         self._slots: list[_Slot] = []
         self._leaving: dict[asyncio.Task[None], _Slot] = {}
 
@@ -125,7 +128,7 @@ class Fleet:
             slot = _Slot()
             slot.task = asyncio.create_task(self._keep(slot))
             self._slots.append(slot)
-        self._on_change(self)
+        self._on_change()
 
     def least_busy(self, *, other_than: Runs | None = None) -> Runs | None:
         """The replica with the fewest calls in flight; None when none answers."""
@@ -173,9 +176,9 @@ class Fleet:
             steady = loop.time() - began >= self._patience.steady_s
             failures = 1 if steady else failures + 1
             slot.error = error
-            self._on_change(self)
+            self._on_change()
         slot.given_up = True
-        self._on_change(self)
+        self._on_change()
 
     async def _one_life(self, slot: _Slot) -> str:
         """Start a replica and wait for its end. Returns how it ended."""
@@ -185,12 +188,16 @@ class Fleet:
         except (EngineError, OSError) as error:
             return f"a replica could not start: {error}"
         slot.replica, slot.error = replica, None
-        self._on_change(self)
+        self._on_change()
+        tending = None if self._look_after is None else asyncio.ensure_future(self._look_after(replica))
         try:
             await replica.exited.wait()
             return f"a replica {replica.exit_text()}"
         finally:
             slot.replica = None
+            if tending is not None:
+                tending.cancel()
+                await asyncio.wait({tending})
             await replica.kill()
 
 

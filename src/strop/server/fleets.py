@@ -1,5 +1,7 @@
 """Rows of the store <-> fleets of replicas: every deployment of this server, running as it was asked for.
 
+LoRA models of one base share its replicas within their workspace; what cannot share has replicas of its own.
+
 A server that starts again starts the replicas of every row; what it deletes has gone when its row has. One
 task writes what fleets become, so that the event loop never waits for the database.
 """
@@ -9,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import aiohttp
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +24,8 @@ from strop.schema.deployment import Deployment, DeploymentStatus
 from strop.server.fleet import Fleet, Patience, Runs
 from strop.server.rate_limits import RateLimits
 from strop.server.replica import Replica, ReplicaSpec
+from strop.server.shared_base import Share, SharedBase, base_of
+from strop.server.traffic import Traffic
 from strop.store.database import Database
 from strop.store.deployments import forget_deployment, list_deployments, move_deployment
 
@@ -28,23 +33,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Traffic:
-    """What the proxy has counted for one deployment since the server started."""
-
-    calls: Counter[int] = field(default_factory=Counter[int])
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    in_flight: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class Deployed:
     """A deployment that has replicas, or is getting them."""
 
+    name: str
     workspace_id: str
-    fleet: Fleet
+    fleet: Fleet | Share
     limits: RateLimits
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: Traffic
     recorded: tuple[DeploymentStatus, str | None] = (DeploymentStatus.PENDING, None)
 
 
@@ -67,6 +63,7 @@ class Fleets:
         self._patience = patience or Patience()
         self._deployed: dict[str, Deployed] = {}
         self._going: dict[str, Deployed] = {}
+        self._bases: dict[tuple[str, str], SharedBase] = {}
         self._changed: set[str] = set()
         self._news = asyncio.Event()
         self._turn = asyncio.Event()
@@ -109,19 +106,18 @@ class Fleets:
         """Run what the store has a row of; nothing before `open` and after `close`."""
         if self._recording is None:
             return
-        threads = max(1, (os.cpu_count() or 1) // deployment.capacity)
-        spec = ReplicaSpec(
-            deployed_model=deployment.deployed_model,
-            source=deployment.source,
-            num_threads=threads,
-        )
-        self._deployed[deployment.deployed_model] = Deployed(
+        name, traffic = deployment.deployed_model, Traffic()
+        base = base_of(deployment.source)
+        fleet = self._alone(deployment) if base is None else self._share(deployment, base, traffic)
+        self._deployed[name] = Deployed(
+            name=name,
             workspace_id=deployment.workspace_id,
-            fleet=Fleet(spec, make=self._make, patience=self._patience, on_change=self._note),
+            fleet=fleet,
             limits=RateLimits(rpm=deployment.rpm_limit, tpm=deployment.tpm_limit),
+            traffic=traffic,
             recorded=(deployment.status, deployment.error),
         )
-        self._deployed[deployment.deployed_model].fleet.resize(deployment.capacity)
+        fleet.resize(deployment.capacity)
 
     def change(self, deployment: Deployment) -> None:
         """Bring capacity and limits to what the row says now."""
@@ -132,9 +128,7 @@ class Fleets:
 
     def remove(self, deployed_model: str) -> None:
         """Let the replicas finish their answers, end them, then forget the row. Returns at once."""
-        task = asyncio.create_task(self._remove(deployed_model))
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+        self._leave(self._remove(deployed_model))
 
     def find(self, deployed_model: str, workspace_id: str) -> Deployed | None:
         """What a caller of that workspace may ask."""
@@ -158,8 +152,50 @@ class Fleets:
             yield
             await turn.wait()
 
-    def _note(self, fleet: Fleet) -> None:
-        self._changed.add(fleet.spec.deployed_model)
+    def _alone(self, deployment: Deployment) -> Fleet:
+        name = deployment.deployed_model
+        spec = ReplicaSpec(
+            deployed_model=name, source=deployment.source, num_threads=_threads(deployment.capacity)
+        )
+        return Fleet(spec, make=self._make, patience=self._patience, on_change=partial(self._note, name))
+
+    def _share(self, deployment: Deployment, folder: str, traffic: Traffic) -> Share:
+        key = (deployment.workspace_id, folder)
+        if key not in self._bases:
+            self._bases[key] = SharedBase(
+                folder,
+                make=self._make,
+                patience=self._patience,
+                num_threads=_threads(deployment.capacity),
+                client=lambda: self.client,
+                on_empty=lambda: self._bases.pop(key),
+            )
+        return Share(
+            deployment.deployed_model,
+            deployment.source,
+            self._bases[key],
+            traffic=traffic,
+            on_change=partial(self._note, deployment.deployed_model),
+            on_refused=partial(self._part, deployment),
+        )
+
+    def _part(self, deployment: Deployment, share: Share, reason: str) -> None:
+        """Give a share that its base cannot carry replicas of its own, which load the merged model."""
+        deployed = self._deployed.get(share.name)
+        if deployed is None or deployed.fleet is not share:
+            return
+        _log.warning("deployment %s gets replicas of its own: %s", share.name, reason)
+        deployed.fleet = self._alone(deployment)
+        deployed.fleet.resize(share.capacity)
+        self._leave(share.close())
+
+    def _leave(self, end: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(end)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _note(self, name: str) -> None:
+        self._changed.add(name)
         self._news.set()
 
     async def _record(self) -> None:
@@ -212,3 +248,8 @@ class Fleets:
     def _forget(self, name: str) -> None:
         with self._database.write() as session:
             forget_deployment(session, name)
+
+
+def _threads(capacity: int) -> int:
+    """Of the processor, for each of so many replicas."""
+    return max(1, (os.cpu_count() or 1) // capacity)

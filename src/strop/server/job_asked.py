@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from strop.errors import ConfigError, Problem
 from strop.schema.config import MODEL_NAME
 from strop.schema.function import FunctionType
+from strop.schema.runtime import Timeout, Weight
 from strop.server.runtime_asked import RuntimeAsked
 
 SUBJECT = "job"
@@ -56,8 +57,8 @@ class FunctionAsked(RuntimeAsked):
     reward_id: str | None = None
     group_reward_id: str | None = None
     name: Shown | None = Field(default=None, max_length=256)
-    weight: float | None = Field(default=None, ge=0)
-    timeout: float | None = Field(default=None, gt=0, le=86_400)
+    weight: Weight | None = None
+    timeout: Timeout | None = None
     reward_metric_weight: dict[str, float] | None = None
     preset: str | None = Field(default=None, min_length=1, max_length=100)
     params: dict[str, Any] | None = None
@@ -84,6 +85,8 @@ class JobAsked(_Asked):
     rewards: Annotated[list[FunctionAsked], Field(max_length=MAX_ITEMS)] | None = None
     hyper_parameters: Settings | None = None
     resource_config: Settings | None = None
+    trackers: Annotated[list[str | Settings], Field(max_length=MAX_ITEMS)] | None = None
+    diagnosis: Settings | None = None
     training_type: str | None = None
     teacher_model: str | None = None
     job_name: Shown | None = Field(default=None, min_length=1, max_length=256)
@@ -143,7 +146,7 @@ def _problem(detail: Any) -> Problem:
         near = difflib.get_close_matches(str(path[-1]), _names_at(path[:-1]), n=1)
         return Problem(place=place, message="unknown", fix=f"did you mean {near[0]!r}?" if near else None)
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    secret = any(key in ("env", "mount_storage", "download_url") for key in path)
+    secret = any(key in ("env", "mount_storage", "download_url", "diagnosis") for key in path)
     found = "" if secret or detail["type"] == "value_error" else f"; found {_short(detail['input'])}"
     expected = message if detail["type"] == "value_error" else f"expected {message}"
     return Problem(place=place, message=expected + found)

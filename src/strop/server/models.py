@@ -45,15 +45,7 @@ def list_(
         total += 1  # the bundled one, last of all
         if len(models) < page.page_size and (page.page_no - 1) * page.page_size + len(models) == total - 1:
             models.append(bundled_model())
-    return output(
-        request,
-        {
-            "page_no": page.page_no,
-            "page_size": page.page_size,
-            "total": total,
-            "models": [_shown(model) for model in models],
-        },
-    )
+    return output(request, page.filled(total, models=[_shown(model) for model in models]))
 
 
 @router.get("/models/{name}", summary="One model, with the lineage of a published one")

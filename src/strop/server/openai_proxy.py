@@ -30,6 +30,8 @@ router = APIRouter(tags=["openai"], responses=OPENAI_FAILURES)
 NOT_READY_S = 5.0
 """Seconds after which to ask a model again that is being deployed."""
 
+STOPPING = "the server is stopping; call again"
+
 _PASSED_ON = ("content-type", "cache-control", "retry-after", "x-should-retry", PROMPT_TOKENS)
 _TAIL_BYTES = 1024
 _USAGE = re.compile(re.escape(USAGE_COMMENT) + rb"(\{[^\n]*\})\n\n")
@@ -108,13 +110,18 @@ class Forwarded(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         traffic = self._deployed.traffic
-        traffic.in_flight += 1
+        traffic.begin()
         answering = asyncio.create_task(self._answer(scope, receive, send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:  # the server stops, and its grace is over
+            answering.cancel()
+            await asyncio.wait({answering})
+            await self._break_off(scope, receive, send)
+            raise
         finally:
-            traffic.in_flight -= 1
+            traffic.end()
             leaving.cancel()
             answering.cancel()
             await asyncio.wait({answering})
@@ -142,7 +149,7 @@ class Forwarded(Response):
                 tried = replica
             finally:
                 replica.num_in_flight -= 1
-        refusal = _lost() if tried is not None else _not_ready(fleet.spec.deployed_model, fleet.error)
+        refusal = _lost() if tried is not None else _not_ready(self._deployed.name, fleet.error)
         await refusal(scope, receive, send)
         return refusal.status_code
 
@@ -175,6 +182,14 @@ class Forwarded(Response):
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
             return answer.status
+
+    async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The client's last word from a server that stops."""
+        if self._started:
+            event = _event(503, STOPPING, "server_stopping")
+            await send({"type": "http.response.body", "body": event, "more_body": False})
+        else:
+            await openai_error(503, STOPPING, code="server_stopping", retry_after_s=1)(scope, receive, send)
 
     def _count(self) -> None:
         prompt, completion = self._usage.tokens()
@@ -230,4 +245,8 @@ def _lost() -> Response:
 
 def _lost_event(error: Exception) -> bytes:
     message = f"the replica that was answering was lost ({type(error).__name__}); call again"
-    return b"data: " + orjson.dumps(_error_body(502, message, "replica_lost")) + b"\n\n"
+    return _event(502, message, "replica_lost")
+
+
+def _event(status: int, message: str, code: str) -> bytes:
+    return b"data: " + orjson.dumps(_error_body(status, message, code)) + b"\n\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends, Query
 
@@ -12,6 +12,10 @@ from fastapi import Depends, Query
 class PageAsked:
     page_no: int
     page_size: int
+
+    def filled(self, total: int, **items: list[dict[str, Any]]) -> dict[str, Any]:
+        """What is told of the page: itself, of how many it is, and its items by their name."""
+        return {"page_no": self.page_no, "page_size": self.page_size, "total": total, **items}
 
 
 def page_asked(

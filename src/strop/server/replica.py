@@ -39,7 +39,7 @@ STOP_S = 35.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSpec:
-    """What to serve and under which name.
+    """What to serve and under which name. `shared`: `source` is the folder of a base that takes adapters.
 
     Units:
         num_threads: processor threads that one replica computes with.
@@ -48,6 +48,7 @@ class ReplicaSpec:
     deployed_model: str
     source: str
     num_threads: int = 1
+    shared: bool = False
 
 
 class Replica:
@@ -79,7 +80,8 @@ class Replica:
             EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is
             left then, nor when this is cancelled.
         """
-        await self._child.spawn(self._command, environment_of(self.spec), json.dumps({"api_key": self.key}))
+        told = {"api_key": self.key} | ({"base": self.spec.source} if self.spec.shared else {})
+        await self._child.spawn(self._command, environment_of(self.spec), json.dumps(told))
         try:
             async with asyncio.timeout(limit_s):
                 ready = await self._started

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from strop.errors import RequestError
 from strop.functions import validation_text
 from strop.runtime.size import cut
-from strop.schema.config import FunctionRuntime
+from strop.schema.runtime import MAX_TIMEOUT_S, MIN_TIMEOUT_S, Concurrency, FunctionRuntime, RuntimeSizes
 
 EnvValue = str | int | float | bool
 
 
-class RuntimeAsked(BaseModel):
+class RuntimeAsked(RuntimeSizes):
     """`env` is secret. Sizes, capacities and thresholds are those of `FunctionRuntime`."""
 
     model_config = ConfigDict(extra="forbid")
 
     layer_code: str | None = Field(default=None, max_length=100)
-    concurrency: int | None = Field(default=None, ge=1, le=10_000)
+    concurrency: Concurrency | None = None
     env: dict[str, EnvValue] | None = Field(default=None, max_length=1000)
-    cpu: float | None = Field(default=None, gt=0, le=1024)
-    memory_size: int | None = Field(default=None, ge=64, le=2**24)
-    disk_size: int | None = Field(default=None, ge=1, le=2**28)
-    capacity: int | None = Field(default=None, ge=0, le=100_000)
-    min_capacity: int | None = Field(default=None, ge=0, le=100_000)
-    max_capacity: int | None = Field(default=None, ge=1, le=100_000)
-    memory_scale_threshold: float | None = Field(default=None, gt=0, le=1)
-    concurrency_scale_threshold: float | None = Field(default=None, gt=0, le=1)
     enable_vpc_config: bool | None = None
     security_group_id: str | None = None
     switch_ids: list[str] | None = None
@@ -100,6 +92,9 @@ def function_timeout(value: object) -> float | None:
     """Seconds that one call may take, where a client says so."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86_400:
-        raise RequestError(f"timeout: found {value!r}, expected seconds in (0, 86400]")
+    outside = f"timeout: found {value!r}, expected seconds in [{MIN_TIMEOUT_S:g}, {MAX_TIMEOUT_S}]"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise RequestError(outside)
+    if not MIN_TIMEOUT_S <= value <= MAX_TIMEOUT_S:
+        raise RequestError(outside)
     return float(value)

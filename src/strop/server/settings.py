@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,7 +42,8 @@ class Settings:
     With `supervise` off no trainer is started: another server on the same store does that.
 
     A private server is kept by one command for itself: `owner` is that process, `own_key` the key that it
-    alone knows. It looks after its owner's jobs and nothing else, and they end with it.
+    alone knows. It looks after its owner's jobs and nothing else, and they end with it. `on_alarm` hears, in
+    a thread, what a trainer notes while the database takes nothing.
     """
 
     home: Path = field(default_factory=home)
@@ -57,6 +59,7 @@ class Settings:
     supervise: bool = True
     owner: str | None = None
     own_key: str | None = field(default=None, repr=False)
+    on_alarm: Callable[[str], None] | None = field(default=None, repr=False)
     limits: Limits = Limits()
 
     @property

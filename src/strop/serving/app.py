@@ -1,15 +1,18 @@
 """HTTP -> served calls: `POST /v1/chat/completions`, `GET /v1/models`, `/healthz`, `/metrics`.
 
-`strop serve` runs it; the server's proxy is one of its clients.
+`strop serve` runs it; the server's proxy is one of its clients. A replica of a base that is shared also takes
+`POST /v1/load_lora_adapter` and `/v1/unload_lora_adapter`, under the names that vLLM gave them.
 """
 
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -20,49 +23,78 @@ from strop.gateway.stream import EventStream, refused, watched
 from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE
 from strop.serving.calls import ServedCall
 from strop.serving.metrics import CONTENT_TYPE, Outcome
-from strop.serving.model import ServedModel, unknown_model
+from strop.serving.model import ServedModel
+from strop.serving.models import ServedModels
 
 
-def create_app(model: ServedModel, *, api_key: str | None) -> FastAPI:
-    """The routes of one model. With an `api_key` every call needs it; health and metrics do not."""
+class Loaded(BaseModel):
+    """A model to add: its name, and the folder it was published in."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    lora_name: str
+    lora_path: str
+
+
+class Unloaded(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    lora_name: str
+
+
+def create_app(models: ServedModels, *, api_key: str | None) -> FastAPI:
+    """The routes of a process's models. With an `api_key` every call needs it; health and metrics do not."""
+    metrics_of_all = models.base.metrics
     app = FastAPI(title="Strop model", docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
         try:
             _authorise(request, api_key)
-            return await _chat(model, request)
+            return await _chat(models, request)
         except (ClientGone, ClientDisconnect):
             return Response(status_code=499)
         except Exception as error:  # noqa: BLE001 - HTTP edge: every failure of a call is answered in OpenAI's form
             refusal = refusal_of(error)
             if refusal.http_status < 500 and refusal.http_status != 429:  # the call has counted that one
-                model.metrics.count(Outcome.REFUSED)
+                metrics_of_all.count(Outcome.REFUSED)
             return refused(refusal)
 
     @app.get("/v1/models")
-    async def models(request: Request) -> Response:
+    async def list_models(request: Request) -> Response:
         _authorise(request, api_key)
-        return JSONResponse({"object": "list", "data": [_described(model)]})
+        return JSONResponse({"object": "list", "data": [_described(one) for one in models.all()]})
 
     @app.get("/v1/models/{name:path}")
     async def one_model(request: Request, name: str) -> Response:
         _authorise(request, api_key)
-        if name != model.name:
-            raise unknown_model(name, [model.name])
-        return JSONResponse(_described(model))
+        return JSONResponse(_described(models.find(name)))
 
     @app.get("/healthz")
     async def healthz() -> Response:
-        failure = model.failure()
-        if failure is not None or model.stopping:
+        failure = models.base.failure()
+        if failure is not None or models.base.stopping:
             why = "stopping" if failure is None else f"the engine has stopped: {failure}"
             return JSONResponse({"status": "unhealthy", "reason": why}, status_code=503)
-        return JSONResponse({"status": "healthy", "model": model.name})
+        return JSONResponse({"status": "healthy", "model": models.base.name})
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(model.metrics.text(), headers={"content-type": CONTENT_TYPE})
+        return Response(metrics_of_all.text(), headers={"content-type": CONTENT_TYPE})
+
+    if models.changeable:
+
+        @app.post("/v1/load_lora_adapter")
+        async def load(request: Request, asked: Loaded) -> Response:
+            _authorise(request, api_key)
+            await models.load(asked.lora_name, Path(asked.lora_path))
+            return JSONResponse({"status": "success", "model": asked.lora_name})
+
+        @app.post("/v1/unload_lora_adapter")
+        async def unload(request: Request, asked: Unloaded) -> Response:
+            _authorise(request, api_key)
+            models.unload(asked.lora_name)
+            return JSONResponse({"status": "success", "model": asked.lora_name})
 
     @app.exception_handler(RequestRefused)
     async def refuse(request: Request, error: RequestRefused) -> Response:
@@ -84,8 +116,9 @@ def _authorise(request: Request, api_key: str | None) -> None:
         raise RequestRefused("Incorrect API key provided", status=401, code="invalid_api_key")
 
 
-async def _chat(model: ServedModel, request: Request) -> Response:
-    call = ServedCall(model, parse_request(await read_body(request)))
+async def _chat(models: ServedModels, request: Request) -> Response:
+    asked = parse_request(await read_body(request))
+    call = ServedCall(models.find(asked.model), asked)
     headers = {PROMPT_TOKENS: str(call.num_prompt_tokens)}
     if call.request.stream:
         return EventStream(call, headers=headers, tells_usage=TELL_USAGE in request.headers)

@@ -1,4 +1,4 @@
-"""A served model + an address -> answers, until a signal or the engine ends them."""
+"""Served models + an address -> answers, until a signal or the engine ends them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from strop.gateway.listening import GuestServer
 from strop.serving.app import create_app
-from strop.serving.model import ServedModel
+from strop.serving.models import ServedModels
 
 GRACE_S = 30.0
 """Seconds that answers under way have to end once the process is told to stop."""
@@ -19,7 +19,7 @@ _WATCH_S = 0.5
 
 
 async def serve(
-    model: ServedModel,
+    models: ServedModels,
     listener: socket.socket,
     *,
     api_key: str | None,
@@ -33,11 +33,11 @@ async def serve(
     Raises:
         EngineError: the engine has stopped by itself; nothing can be answered any more.
     """
-    server = GuestServer(create_app(model, api_key=api_key), grace_s=grace_s, on_last_call=model.stop_all)
+    server = GuestServer(create_app(models, api_key=api_key), grace_s=grace_s, on_last_call=models.stop_all)
 
     def stop() -> None:
         if server.should_exit:
-            model.stop_all()
+            models.stop_all()
             server.force_exit = True
         server.should_exit = True
 
@@ -45,7 +45,7 @@ async def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    watching = asyncio.create_task(_engine_end(model, stop))
+    watching = asyncio.create_task(_engine_end(models, stop))
     try:
         await _ready(server, serving, listener, on_ready)
         await serving
@@ -53,7 +53,7 @@ async def serve(
         watching.cancel()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-    failure = model.failure()
+    failure = models.base.failure()
     if failure is not None:
         raise failure
 
@@ -71,9 +71,9 @@ async def _ready(
     listening.cancel()
 
 
-async def _engine_end(model: ServedModel, stop: Callable[[], None]) -> None:
+async def _engine_end(models: ServedModels, stop: Callable[[], None]) -> None:
     """An engine that has failed answers nothing again: better to end, and be started anew, than to refuse."""
     with contextlib.suppress(asyncio.CancelledError):
-        while model.failure() is None:  # noqa: ASYNC110 - the failure happens in a thread
+        while models.base.failure() is None:  # noqa: ASYNC110 - the failure happens in a thread
             await asyncio.sleep(_WATCH_S)
         stop()

@@ -153,8 +153,10 @@ def _make_private(file: Path) -> None:
             f"cannot make the folder {str(file.parent)!r} for the database: {error.strerror}",
             fix="set STROP_HOME to a folder that can be written",
         ) from error
+    # One that is there is not touched: closing any descriptor of a file drops all locks that this process has
+    # on it, SQLite's too, and another process would take the log away from under its connections.
     with suppress(OSError):  # one that cannot be opened is told by SQLite
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:

@@ -144,6 +144,10 @@ class StoreRecorder:
         if lines:
             self._writer.put(lambda session: record_lines(session, lines))
 
+    def taken(self) -> bool:
+        """Whether the database takes what is recorded; waits until it has tried."""
+        return self._writer.taken()
+
     def flush(self) -> None:
         """Wait until everything accepted so far is written.
 

@@ -82,6 +82,12 @@ class Writer:
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._done >= target or self._num_refusals > refusals)
 
+    def taken(self) -> bool:
+        """Drain; False where the database refuses."""
+        self.drain()
+        with self._changed:
+            return self._refusal is None
+
     def flush(self) -> None:
         """Drain, and raise what went wrong since the last flush.
 

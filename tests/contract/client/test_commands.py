@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fakes.server import Server
-from strop.cli import app
+from strop.cli.commands import app
 from strop.errors import ConfigError, MissingError, StropError
 
 Strop = Callable[..., Result]

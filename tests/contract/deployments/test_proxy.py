@@ -188,3 +188,22 @@ async def test_the_servers_metrics_count_the_calls_of_each_deployment(plane: Pla
     assert f'strop_deployment_calls_total{label},status="200"}} 1' in lines
     assert f"strop_deployment_prompt_tokens_total{label}}} {usage.prompt_tokens}" in lines
     assert f"strop_deployment_completion_tokens_total{label}}} {usage.completion_tokens}" in lines
+
+
+async def test_answers_under_way_when_the_server_stops_end_with_a_word(plane: Plane, hello: Hello) -> None:
+    name = await plane.deploy()
+    script = plane.barracks.started[0].script
+    script.answer = lambda ids, params: "one two three"
+    script.allow(1)
+    async with openai.AsyncOpenAI(base_url=f"{plane.url}/v1", api_key=plane.key, max_retries=0) as client:
+        stream = await client.chat.completions.create(**hello(name, stream=True))
+        await anext(aiter(stream))
+        whole = asyncio.create_task(client.chat.completions.create(**hello(name)))
+        await until(lambda: len(script.submitted) == 2)
+        await plane.restart()
+        with pytest.raises(openai.APIError, match="the server is stopping; call again"):
+            await drained(stream)
+        with pytest.raises(openai.InternalServerError, match="the server is stopping; call again"):
+            await whole
+    await until(lambda: plane.fleets.num_ready(name) == 1)
+    assert (await plane.client().chat.completions.create(**hello(name))).choices[0].message.content

@@ -237,7 +237,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "a number with spaces and letters": (hyper(batch_size=" 4x"), BAD, ("batch_size",)),
     "a number in Arabic digits": (hyper(batch_size="٤x"), BAD, ("batch_size",)),
     "a weight below zero": (job(rewards=[{"reward_id": "x", "weight": -1}]), BAD, ("rewards[0].weight", "0")),
-    "a timeout of zero": (rollout(timeout=0), BAD, ("rollout.timeout", "greater than 0", "found 0")),
+    "a timeout of zero": (rollout(timeout=0), BAD, ("rollout.timeout", "0.001", "found 0")),
     "a timeout of a year": (rollout(timeout=31_536_000), BAD, ("rollout.timeout", "86400")),
     "an environment that is a list": (rollout(env=["A=1"]), BAD, ("rollout.env", "dictionary")),
     "a variable of ours": (rollout(env={"STROP_HOME": "/"}), BAD, ("STROP_HOME", "Strop's own")),
@@ -378,7 +378,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
         LOST, ("no function 'rw-nothing'", "register it"),
     ),
     "an instance with no processors": (
-        post("/fine-tunes/online/faas/jobId-1/x", {"cpu": -1}), BAD, ("cpu", "greater than 0"),
+        post("/fine-tunes/online/faas/jobId-1/x", {"cpu": -1}), BAD, ("cpu", "greater than or equal to 0.01"),
     ),
     # evaluations
     "an evaluation of two things": (

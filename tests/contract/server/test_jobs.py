@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from fakes.model import save_tiny_model
 from fakes.server import ROWS, json_lines
+from strop.cli.row_lengths import prompt_counter
 from strop.runtime.size import most_workers
 from strop.schema.submission import Submission
 from strop.store.submissions import get_submission
@@ -57,6 +59,26 @@ def test_v2_clients_nulls_and_empty_lists_count_as_absent(server):
     assert server.becomes(server.post("/fine-tunes", body)["job_id"], "SUCCEEDED")
 
 
+def test_trackers_and_a_webhook_reach_the_trainer_and_its_address_nobody_else(server):
+    diagnosis = {
+        "stop_on": ["alarm"],
+        "webhook": {"url": "https://hooks.example.com/T0/B1", "secret": SECRET},
+    }
+    body = server.job_body(job_name="waits", trackers=["prometheus"], diagnosis=diagnosis)
+    job = server.post("/fine-tunes", body)
+    server.post(f"/fine-tunes/{job['job_id']}/cancel")
+    with server.database.read() as session:
+        kept = get_submission(session, job["job_id"]).config
+    assert kept["trackers"] == [{"type": "prometheus"}]
+    assert kept["diagnosis"] == diagnosis
+    page = server.http.get(f"/fine-tunes/{job['job_id']}").text
+    assert SECRET not in page
+    assert "B1" not in page
+    message = refused(server, server.job_body(trackers=["prometeus"], diagnosis={"stop_on": ["P10"]}))
+    assert "'P10' is neither a rule nor a severity" in message
+    assert "did you mean 'prometheus'?" in message
+
+
 def test_secrets_of_functions_reach_the_trainer_and_nobody_else(server):
     body = server.job_body(job_name="quick")
     body["rewards"][0]["env"] = {"JUDGE_KEY": SECRET, "ON": True}
@@ -89,6 +111,36 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
         f"function 'agent': accepted, but not used as sent: max_capacity 100000: {most_workers()} workers is "
         "the most for one function on this machine",
     ]
+
+
+def test_rows_too_long_by_the_models_own_tokenizer_are_told_before_the_job_is_made(own_server):
+    save_tiny_model(own_server.home / "models" / "smollm2-135m")
+    count = prompt_counter(own_server.home / "models" / "smollm2-135m")
+    long = [{"role": "user", "content": "Having a calculator, having the answer: " * n} for n in (1, 9, 30)]
+    lengths = [count([message], None) for message in long]
+    assert lengths == sorted(set(lengths))
+    rows = [*ROWS, *({"messages": [message]} for message in long)]
+    hyper = {"batch_size": 4, "n_rollouts": 2, "max_length": 4 * lengths[0], "max_prompt_length": lengths[0]}
+    body = own_server.job_body(hyper_parameters=hyper)
+    body["training_datasets"][0]["file_id"] = own_server.upload_rows(rows, name="rows.jsonl")
+    message = refused(own_server, body)
+    assert "rows: 2 problems" in message
+    for line, length in zip((18, 19), lengths[1:], strict=True):
+        told = (
+            f"rows.jsonl:{line}: messages: the prompt has {length} tokens, max_prompt_length is {lengths[0]}"
+        )
+        assert told in message
+    body["hyper_parameters"] = {**hyper, "max_length": 4 * lengths[2], "max_prompt_length": lengths[2]}
+    assert own_server.post("/fine-tunes", body)["status"] == "PENDING"
+
+    answer = {"role": "assistant", "content": "42"}
+    taught = [{"messages": [message, answer]} for message in long]
+    sft = {"model": "smollm2-135m", "training_type": "sft"}
+    sft["training_datasets"] = [{"file_id": own_server.upload_rows(taught, name="taught.jsonl")}]
+    sft["hyper_parameters"] = {"batch_size": 1, "max_length": lengths[1]}
+    message = refused(own_server, sft)
+    assert "taught.jsonl:3: " in message
+    assert "taught.jsonl:1: " not in message
 
 
 def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_server):

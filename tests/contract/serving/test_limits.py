@@ -15,6 +15,7 @@ from fakes.serving import Shop, served_model
 from strop.errors import EngineError
 from strop.gateway.body import BODY_LIMIT
 from strop.gateway.listening import bind
+from strop.serving.models import ServedModels
 from strop.serving.process import serve
 
 Hello = Callable[..., dict[str, Any]]
@@ -133,7 +134,7 @@ async def test_an_engine_that_has_failed_is_unhealthy_and_ends_the_process(scrip
     model = served_model(script, script.tokenizer, failure=lambda: broken[0] if broken else None)
     ports: list[int] = []
     serving = asyncio.create_task(
-        serve(model, bind("127.0.0.1", 0), api_key=None, on_ready=ports.append, grace_s=1)
+        serve(ServedModels(model), bind("127.0.0.1", 0), api_key=None, on_ready=ports.append, grace_s=1)
     )
     await until(lambda: bool(ports))
     broken.append(EngineError("the engine's thread failed"))

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 
@@ -33,6 +35,7 @@ from strop.store import (  # noqa: F401  their tables
 from strop.store.columns import pack_floats, pack_ints, pack_json
 from strop.store.database import database_url, open_database
 from strop.store.home import home
+from strop.store.jobs import create_job
 from strop.store.schema_version import MIGRATIONS
 from strop.store.tables import Base
 
@@ -314,3 +317,22 @@ def write_as_of(version: str) -> None:
         for name, row in ROWS.items():
             connection.execute(known.tables[name].insert(), row)
     engine.dispose()
+
+
+@only_sqlite
+def test_a_database_that_a_process_opens_again_keeps_what_its_first_connection_writes(database, job):
+    """Else another process that closes takes itself for the last one, and the log away."""
+    place = database_url().database
+
+    def seen_elsewhere() -> list[str]:
+        code = f"import sqlite3; c = sqlite3.connect({place!r}); "
+        code += "print(*(row[0] for row in c.execute('SELECT job_id FROM jobs'))); c.close()"
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    open_database().close()
+    assert seen_elsewhere() == ["job-1"]
+    with database.write() as session:
+        create_job(session, job.model_copy(update={"job_id": "job-2"}))
+    assert seen_elsewhere() == ["job-1", "job-2"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from strop.cli import app
+from strop.cli.commands import app
 from strop.errors import ConflictError, ModelError, StropError
 from strop.schema.job import Checkpoint
 from strop.store.checkpoints import record_checkpoint

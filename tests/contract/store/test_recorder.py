@@ -237,7 +237,9 @@ def test_a_full_disk_raises_at_flush_is_logged_once_and_loses_nothing(database, 
             recorder.flush()
         assert "free some disk space" in str(caught.value)
     assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+    assert not recorder.taken()
     full_disk()
+    assert recorder.taken()
     recorder.flush()
     with database.read() as session:
         assert len(list_trajectories(session, "job-1", limit=100).items) == 64

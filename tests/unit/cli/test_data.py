@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fakes.model import save_tiny_model
-from strop.cli import app
+from strop.cli.commands import app
 from strop.cli.data import quantiles
 
 

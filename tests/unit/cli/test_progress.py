@@ -40,6 +40,15 @@ def test_a_step_is_one_line_with_reward_validation_rates_and_what_is_left() -> N
         assert part in line
 
 
+def test_a_step_of_a_distillation_tells_the_distance_to_the_teacher_where_nothing_is_rewarded() -> None:
+    step = {"critic/rewards/mean": math.nan, "actor/distillation/loss": 0.25, "perf/sampled_tokens": 9.0}
+    (line,) = shown((1, step))
+    assert "distance to the teacher 0.25" in line
+    assert "reward" not in line
+    (line,) = shown((1, {**step, "critic/rewards/mean": 0.5}))
+    assert "reward 0.50" in line
+
+
 def test_a_validation_stands_on_its_own_line_when_it_comes_after_the_step() -> None:
     lines = shown((1, {"critic/rewards/mean": 0.5}), (1, {"validation/data/reward/mean@1": 0.75}))
     assert "validation 0.75" in lines[-1]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_command_reference_is_current_make_docs_writes_it() -> None:
     made = subprocess.run(
-        [sys.executable, "-m", "typer", "strop.cli", "utils", "docs", "--name", "strop"],
+        [sys.executable, "-m", "typer", "strop.cli.commands", "utils", "docs", "--name", "strop"],
         env={**os.environ, "STROP_LANG": "en"},
         capture_output=True,
         text=True,
@@ -33,7 +33,7 @@ def test_help_comes_in_chinese_where_the_environment_says_so() -> None:
 
 def test_help_loads_neither_torch_nor_a_web_framework_nor_a_database() -> None:
     code = (
-        "import sys, strop.cli\n"
+        "import sys, strop.cli.commands\n"
         "heavy = {'torch', 'transformers', 'fastapi', 'starlette', 'sqlalchemy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -1,5 +1,6 @@
 """What a user may give to --resume, and what it then means."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,11 @@ import pytest
 from strop.cli.resume import find_resumed
 from strop.errors import CheckpointError, ConfigError
 from strop.policy.checkpoint import write_checkpoint
+from strop.schema.job import Job, JobStatus
+from strop.schema.submission import LocalRun, Submission
+from strop.store.database import open_database
+from strop.store.jobs import create_job
+from strop.store.submissions import create_submission
 
 
 def checkpoint(shelf: Path, step: int) -> Path:
@@ -46,6 +52,28 @@ def test_a_job_s_id_is_found_in_its_home(tmp_path: Path, monkeypatch: pytest.Mon
     found = find_resumed("ft-7", None)
     assert found is not None
     assert found.checkpoint == newest
+
+
+def test_a_job_that_was_given_a_folder_is_found_by_its_id(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("STROP_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("STROP_DATABASE_URL", raising=False)
+    with pytest.raises(ConfigError, match="no folder 'ft-1', nor a job of that id"):
+        find_resumed("ft-1", None)
+    assert not (tmp_path / "home").exists()
+    job = Job(job_id="ft-1", name="j", status=JobStatus.FAILED, model="m", created_at=datetime.now(UTC))
+    asked = LocalRun(job_file=tmp_path / "job.yaml", out=run).model_dump(mode="json")
+    database = open_database()
+    with database.write() as session:
+        create_job(session, job)
+        create_submission(session, Submission(job_id="ft-1", creator="me", request=asked, owner="a/1/b"))
+    database.close()
+    (tmp_path / "home" / "jobs" / "ft-1").mkdir(parents=True)  # where its log is
+    found = find_resumed("ft-1", None)
+    assert found is not None
+    assert found.checkpoint == run / "checkpoints" / "step-000010"
+    assert found.folder == run
 
 
 def test_a_newest_checkpoint_that_is_damaged_is_passed_over_but_refused_when_named(run: Path):

@@ -1,10 +1,13 @@
-"""No silent knob: every hyper-parameter has a probe."""
+"""No silent knob: every hyper-parameter and every other key of a job has a probe."""
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from strop.pipeline.job_file import KeyPath, dotted
+from strop.pipeline.job_words import field_at, fields_at
 from strop.schema.config import HyperParameters
 
 
@@ -30,3 +33,19 @@ def test_a_hyper_parameter_has_a_probe(knob, probed):
 
 def test_no_probe_is_of_a_knob_that_is_gone(probed):
     assert probed <= set(HyperParameters.model_fields)
+
+
+def keys_below(section: KeyPath) -> Iterator[str]:
+    """Every key that is no section, dotted, `[]` behind a list: `functions[].weight`."""
+    for name in fields_at(section):
+        path = (*section, name)
+        field = field_at(path)
+        if field is not None and field.section is not None:
+            yield from keys_below((*path, 0) if field.is_list else path)
+        else:
+            yield dotted(path).replace("[0]", "[]")
+
+
+def test_every_other_key_of_a_job_has_a_probe_too():
+    keys = {key for key in keys_below(()) if not key.startswith("training.hyper_parameters.")}
+    assert keys - {"job_name"} == probes_of("test_job_probes") - {"model"}

@@ -40,6 +40,18 @@ BAD = [
     ("job_name: calculator", "? [a, b]\n: c", 1, "", "a key must be plain text", "text, without brackets"),
     ("job_name: calculator", "job_name: !!python/name:os.x y", 1, "job_name", "tag", "plain value"),
     ("job_name: calculator", "job_name: &a [*a]", 1, "job_name[0]", "contains itself", "write the value out"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers: mlflow", 3, "trackers", "expected a list", ""),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers: [mlflo]", 3, "trackers[0].type", "found 'mlflo'", "did you mean 'mlflow'?"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers:\n- {}", 4, "trackers[0].type", "missing", "add type"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers:\n- {type: mlflow, project: x}", 4, "trackers[0].project", "has no effect on mlflow", "it is for wandb"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers: [wandb, wandb]", 3, "trackers", "'wandb' stands twice", "keep one"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers:\n- {type: mlflow, tracking_uri: 'https://me:pw@x'}", 4, "trackers[0].tracking_uri", "holds a name or password", "MLFLOW_TRACKING_USERNAME"),
+    ("model: smollm2-135m", "model: smollm2-135m\ntrackers:\n- {type: prometheus, port: 70000}", 4, "trackers[0].port", "[0, 65535], found 70000", ""),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {stop_on: [P44]}", 3, "diagnosis.stop_on[0]", "'P44' is neither a rule nor a severity", "did you mean 'P4'?"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {stop: [P4]}", 3, "diagnosis.stop", "unknown key", "'stop_on'"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: ftp://x}}", 3, "diagnosis.webhook.url", "no address of a web server", "https://example.com/hook"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: 'http://x', secret: short}}", 3, "diagnosis.webhook.secret", "too short to sign", "16 characters"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {secret: 0123456789abcdef}}", 3, "diagnosis.webhook.url", "missing", "add url"),
     ("model: smollm2-135m\n", "", 1, "model", "missing", "add model: smollm2-135m"),
     ("model: smollm2-135m", "model: [a]", 2, "model", "expected keys and values, found a list", "smollm2"),
     ("model: smollm2-135m", "model: ./gone", 2, "model", "no such folder", "relative to workspace_dir"),
@@ -66,9 +78,9 @@ BAD = [
     (AGENT, "functions.gone.Agent", 12, CODE, "no such file", "relative to zipdir"),
     (AGENT, "Agent", 12, CODE, "names no class", "py:Class"),
     (AGENT, "agent.txt:Agent", 12, CODE, "names no class", "py:Class"),
-    ("    weight: 0.9", "    weight: -1", 15, "functions[1].weight", "must lie in [0, inf), found -1", "e.g. 1.0"),
+    ("    weight: 0.9", "    weight: -1", 15, "functions[1].weight", "must lie in [0, 1000000], found -1", "e.g. 1.0"),
     ("    weight: 0.9", "    weight: 0", 15, "functions[1].weight", "every weight is 0", "above 0"),
-    ("    timeout: 10", "    timeout: 0", 16, "functions[1].timeout", "(0, inf)", "e.g. 600.0"),
+    ("    timeout: 10", "    timeout: 0", 16, "functions[1].timeout", "[0.001, 86400], found 0", "e.g. 600.0"),
     ("    timeout: 10", "    timeout: .inf", 16, "functions[1].timeout", "finite number", "e.g. 600.0"),
     ("    timeout: 10", "    timeout: 10s", 16, "functions[1].timeout", "found the text '10s'", "e.g. 600.0"),
     ("    runtime:\n", "    runtime:\n      cpu: 0\n", 20, "functions[1].runtime.cpu", "must lie in", ""),
@@ -115,14 +127,14 @@ BAD = [
     ("  - type: training", "  - type: training\n    data_source_type: oss", 5, "datasets[0].data_source_type", "file_id", "file_id"),
     ("  - type: reward", "  - {type: rollout, name: two, fcmodel: {classpath: functions/agent.py:Agent}}\n  - type: reward", 8, "functions", "at most one of type rollout, found 2", "keep one"),
     ("    name: right", "    name: right\n    reward_metric_weight: {a: 0}", 15, "functions[1].reward_metric_weight", "every weight is 0", "at least one"),
-    ("    name: right", "    name: right\n    reward_metric_weight: {a: -1}", 15, "functions[1].reward_metric_weight.a", "must lie in", ""),
+    ("    name: right", "    name: right\n    reward_metric_weight: {a: -1}", 15, "functions[1].reward_metric_weight.a", "must be at least 0, found -1", ""),
     ("    name: right", "    name: right\n    params: {a: 1}", 15, "functions[1].params", "are for a preset", "preset:"),
     ("    name: right", "    name: right\n    preset: exact_match", 15, "functions[1].preset", "stands beside fcmodel", "keep one"),
     ("    name: agent", "    reward_metric_weight: {a: 1}", 10, "functions[0].reward_metric_weight", "has no effect on a rollout", "remove it"),
     ("    runtime:\n", "    runtime:\n      memory_size: 10\n", 20, "functions[1].runtime.memory_size", "[64, 16777216]", "whole number"),
     ("    runtime:\n", "    runtime:\n      concurrency: 0\n", 20, "functions[1].runtime.concurrency", "[1, 10000]", "e.g. 64"),
     ("    runtime:\n", "    runtime:\n      env_vars: {}\n", 20, "functions[1].runtime.env_vars", "unknown key", "'env'"),
-    ("training:\n", "training:\n  resources: {mtu_capacity: 0}\n", 23, "training.resources.mtu_capacity", "[1, inf)", "remove it"),
+    ("training:\n", "training:\n  resources: {mtu_capacity: 0}\n", 23, "training.resources.mtu_capacity", "[1, 1000000]", "remove it"),
     ("training:\n", "training:\n  learning_rate: 1e-6\n", 23, "training.learning_rate", "unknown key", f"belongs in {H}"),
     # Names of other systems, each with its own here.
     ("max_steps: 5", "num_train_epochs: 1", 28, f"{H}.num_train_epochs", "unknown key", "'n_epochs'"),
@@ -151,16 +163,16 @@ BAD = [
     ("algorithm: gspo", "algorithm: ppo\n    critic_learning_rate: 0", 25, f"{H}.critic_learning_rate", "0 leaves every value at 0", "1e-5"),
     ("n_rollouts: 4", "n_rollouts: 1025", 27, f"{H}.n_rollouts", "[1, 1024], found 1025", "e.g. 8"),
     # Out of range.
-    ("max_steps: 5", "max_steps: 0", 28, f"{H}.max_steps", "must lie in [1, inf), found 0", "remove it"),
+    ("max_steps: 5", "max_steps: 0", 28, f"{H}.max_steps", "must lie in [1, 10000000], found 0", "remove it"),
     ("max_steps: 5", "n_epochs: 201", 28, f"{H}.n_epochs", "[1, 200], found 201", "e.g. 1"),
     ("max_steps: 5", "ppo_epochs: 0", 28, f"{H}.ppo_epochs", "[1, 100], found 0", "e.g. 1"),
     ("max_steps: 5", "kl_loss_coef: 11", 28, f"{H}.kl_loss_coef", "[0, 10], found 11", "e.g. 0.0"),
-    ("max_steps: 5", "temperature: 0", 28, f"{H}.temperature", "(0, 10], found 0", "e.g. 1.0"),
+    ("max_steps: 5", "temperature: 0", 28, f"{H}.temperature", "[0.01, 10], found 0", "e.g. 1.0"),
     ("max_steps: 5", "seed: -1", 28, f"{H}.seed", "found -1", "e.g. 42"),
-    ("max_steps: 5", "lr_warmup_steps: -2", 28, f"{H}.lr_warmup_steps", "[-1, inf), found -2", "e.g. -1"),
+    ("max_steps: 5", "lr_warmup_steps: -2", 28, f"{H}.lr_warmup_steps", "[-1, 10000000], found -2", "e.g. -1"),
     ("max_steps: 5", "save_steps: 1000000", 28, f"{H}.save_steps", "[1, 999999]", "e.g. 100"),
     ("max_steps: 5", "save_total_limit: 0", 28, f"{H}.save_total_limit", "[1, 200], found 0", "e.g. 2"),
-    ("max_steps: 5", "max_grad_norm: 0", 28, f"{H}.max_grad_norm", "(0, inf), found 0", "e.g. 1.0"),
+    ("max_steps: 5", "max_grad_norm: 0", 28, f"{H}.max_grad_norm", "[1e-12, 1000000000], found 0", "e.g. 1.0"),
     ("max_steps: 5", "weight_decay: 2", 28, f"{H}.weight_decay", "[0, 1], found 2", "e.g. 0.0"),
     ("max_steps: 5", "max_attempts: 0", 28, f"{H}.max_attempts", "[1, 100], found 0", "e.g. 3"),
     ("max_steps: 5", "max_failure_rate: 0", 28, f"{H}.max_failure_rate", "(0, 1], found 0", "e.g. 0.5"),
@@ -170,6 +182,31 @@ BAD = [
     ("max_steps: 5", "truncation_policy: penalize", 28, f"{H}.truncation_policy", "found 'penalize'", "'penalise'?"),
     ("max_steps: 5", "truncation_policy: mask\n    filter_groups: 1", 29, f"{H}.filter_groups", "true or false", "without quotes"),
     ("max_steps: 5", "loss_agg_mode: token_mean", 28, f"{H}.loss_agg_mode", "found 'token_mean'", "'token-mean'?"),
+    # Beyond all bounds, or nearer to 0 than float32 can tell.
+    ("max_steps: 5", "lora_alpha: 1e308", 28, f"{H}.lora_alpha", "must lie in [0.001, 65536], found 1e+308", "e.g. 32.0"),
+    ("max_steps: 5", "clip_ratio_high: 1e308", 28, f"{H}.clip_ratio_high", "must lie in (0, 100], found 1e+308", "remove it"),
+    ("max_steps: 5", "temperature: 1e-45", 28, f"{H}.temperature", "must lie in [0.01, 10], found 1e-45", "e.g. 1.0"),
+    ("max_steps: 5", "max_grad_norm: 1e308", 28, f"{H}.max_grad_norm", "must lie in [1e-12, 1000000000]", "e.g. 1.0"),
+    ("learning_rate: 2e-6", "learning_rate: 1e-400", 25, f"{H}.learning_rate", "'1e-400' is too near 0 to be told from it", "plain value"),
+    ("learning_rate: 2e-6", "learning_rate: 1e-300", 25, f"{H}.learning_rate", "1e-300 is too near 0", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 1e400", 25, f"{H}.learning_rate", "must be a finite number in [0, 1], found inf", "e.g. 1e-06"),
+    ("max_steps: 5", "max_steps: 1e308", 28, f"{H}.max_steps", "whole number in [1, 10000000], found 1e+308", "remove it"),
+    ("max_steps: 5", f"seed: {10**30}", 28, f"{H}.seed", "must lie in [0, 9223372036854775808)", "e.g. 42"),
+    ("max_steps: 5", f"seed: {'9' * 5000}", 28, f"{H}.seed", "has far too many digits", "plain value"),
+    ("max_steps: 5", "max_tokens: 1000000", 28, f"{H}.max_tokens", "must lie in [1, 131072]", "remove it"),
+    ("    weight: 0.9", "    weight: 1e308", 15, "functions[1].weight", "must lie in [0, 1000000]", "e.g. 1.0"),
+    ("    timeout: 10", "    timeout: 1e308", 16, "functions[1].timeout", "must lie in [0.001, 86400]", "e.g. 600.0"),
+    ("    name: right", "    name: right\n    reward_metric_weight: {a: 1e308}", 15, "functions[1].reward_metric_weight.a", "must be at most 1e+06, found 1e+308", ""),
+    ("    name: right", "    name: right\n    reward_metric_weight: {a: .nan}", 15, "functions[1].reward_metric_weight.a", "must be a finite number", ""),
+    # Text that nothing can hold.
+    ("job_name: calculator", 'job_name: "a\\ud800"', 1, "job_name", "holds half a character", "two \\u escapes"),
+    ("job_name: calculator", '"\\ud800": 1', 1, "", "the key '\\ud800' holds half a character", "two \\u escapes"),
+    ("data/train.jsonl", '"\\udcff"', 5, "datasets[0].file_name", "holds half a character", "two \\u escapes"),
+    ("        JUDGE_KEY: secret-value", "        JUDGE_KEY: [secret-value]", 20, "functions[1].runtime.env", "JUDGE_KEY holds a list", "a string"),
+    ("        JUDGE_KEY: secret-value", "        JUDGE_KEY:", 20, "functions[1].runtime.env", "JUDGE_KEY holds nothing", "a string"),
+    ("        JUDGE_KEY: secret-value", "        A=B: 1", 20, "functions[1].runtime.env", "'A=B' is no name of a variable", "letters"),
+    ("max_steps: 5", "max_steps: !!int abc", 28, f"{H}.max_steps", "'abc' does not fit its tag", "plain value"),
+    ("max_steps: 5", "reference_kl: !!bool x", 28, f"{H}.reference_kl", "'x' does not fit its tag", "plain value"),
     # Contradictions.
     ("max_steps: 5", "overlong_buffer_len: 128", 28, f"{H}.overlong_buffer_len", "must be below the 128 tokens", "25"),
     ("max_steps: 5", "max_tokens: 20\n    overlong_buffer_len: 30", 29, f"{H}.overlong_buffer_len", "below the 20", "4"),
@@ -197,16 +234,16 @@ def folder(tmp_path, monkeypatch) -> Path:
     return lay_out(tmp_path)
 
 
-def test_there_are_more_than_a_hundred_cases():
-    assert len({(old, new) for old, new, *_ in BAD}) == len(BAD) > 100
+def test_the_cases_are_many_and_each_another_one():
+    assert len({(old, new) for old, new, *_ in BAD}) == len(BAD) > 150
 
 
 @pytest.mark.parametrize(("old", "new", "line", "key", "message", "fix"), BAD)
 def test_a_bad_file_is_refused_with_line_key_and_fix(folder, old, new, line, key, message, fix):
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ConfigError) as caught:
         load_job(write(folder, edited(old, new)), check_model=complaint)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2  # of the processor, so that a busy machine does not fail it
     found = caught.value.problems
     assert [problem.place for problem in found] == [f"{folder / 'job.yaml'}:{line}"], found
     assert found[0].message.startswith(f"{key}: " if key else "")
@@ -220,7 +257,7 @@ def test_a_bad_file_is_refused_by_the_command_within_two_seconds_and_without_tor
     path = write(folder, edited("batch_size: 8", "batch_size: 0").replace("smollm2-135m", "smollm2-135"))
     code = (
         "import sys\n"
-        "from strop.cli import app\n"
+        "from strop.cli.commands import app\n"
         "from strop.errors import ConfigError\n"
         "try:\n"
         f"    app(['run', {str(path)!r}], standalone_mode=False)\n"

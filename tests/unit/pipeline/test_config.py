@@ -1,6 +1,7 @@
 """Job files: good ones in every spelling, bad ones with line, key and fix, all at once."""
 
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -127,9 +128,52 @@ def test_a_file_that_is_not_there_or_not_utf8_is_refused(folder):
         load_job(folder / "latin.yaml")
 
 
-def test_a_file_nested_beyond_reading_is_refused(folder):
-    with pytest.raises(ConfigError, match=r"job\.yaml:1: nested too deeply"):
-        load_job(write(folder, "model: " + "[" * 3000 + "]" * 3000))
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+UNKNOWN = "model: a\n" + "".join(f"key{n}: 1\n" for n in range(2000))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("model: a\nname: " + "[" * 3000 + "]" * 3000, 2, "nested deeper than 64 levels"),
+        ("model: " + "{a: " * 3000 + "}" * 3000, 1, "nested deeper than 64 levels"),
+        ("- " * 3000 + "a", 1, "nested deeper than 64 levels"),
+        ("".join(f"{' ' * n}a:\n" for n in range(500)), 65, "nested deeper than 64 levels"),
+        (BOMB, None, "more than 5000 values, with what aliases repeat"),
+        ("x" * 300_000, None, "larger than 256 KiB: that is no job"),
+        (UNKNOWN, None, "and 19"),
+    ],
+)
+def test_a_file_that_is_no_job_costs_no_time(folder, text, line, message):
+    path = write(folder, text)
+    began = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        load_job(path)
+    assert time.process_time() - began < 2  # of the processor, so that a busy machine does not fail it
+    assert any(message in problem.message for problem in caught.value.problems)
+    assert line is None or caught.value.problems[0].place == f"{path}:{line}"
+    assert len(caught.value.problems) < 60
+
+
+def test_halves_of_characters_and_tags_that_lie_are_refused_with_their_line(folder):
+    lines = (
+        'model: "a\\ud800"',
+        '"k\\udfff": 1',
+        'name: "\\ud83d\\ude00"',
+        "mode: !!bool maybe",
+        "workspace_dir: !!null x",
+    )
+    text = "\n".join(lines)
+    found = {str(problem) for problem in problems(folder, text)}
+    path = folder / "job.yaml"
+    for line, words in (
+        (1, "model: holds half a character, '\\ud800'"),
+        (2, "the key 'k\\udfff' holds half a character"),
+        (3, "name: holds half a character"),  # YAML has no pairs of escapes: \\U0001f600 is one
+        (4, "mode: 'maybe' does not fit its tag"),
+        (5, "workspace_dir: 'x' does not fit its tag"),
+    ):
+        assert any(one.startswith(f"{path}:{line}: {words}") for one in found), (line, found)
 
 
 def test_all_problems_are_listed_at_once_in_the_order_of_the_file(folder):

@@ -43,6 +43,17 @@ async def test_reinforce_pp_compares_across_the_step_token_by_token(bench: Bench
     assert values["critic/advantages/mean"] == pytest.approx(0, abs=1e-9)
 
 
+async def test_reinforce_pp_learns_from_prompts_that_are_answered_once(bench: Bench):
+    sequences, _ = await learned(bench, job(algorithm="reinforce_pp", n_rollouts=1, batch_size=4, **ALL))
+    rewards = [one.reward for one in sequences]
+    assert len(rewards) == 4
+    assert len(set(rewards)) > 1
+    mean = sum(rewards) / 4
+    std = (sum((reward - mean) ** 2 for reward in rewards) / 3) ** 0.5
+    for one in sequences:
+        assert one.token_advantages == pytest.approx(((one.reward - mean) / std,), abs=1e-6)
+
+
 async def test_without_a_penalty_the_learner_is_not_asked_for_scores(bench: Bench, monkeypatch):
     monkeypatch.setattr(bench.learner, "score", None)
     _, values = await learned(bench, job(algorithm="grpo", **ALL))

@@ -77,8 +77,8 @@ BAD = [
     ("batch_size: 4", "max_tokens: 32", 6, f"{H}.max_tokens", "no effect", None),
     ("batch_size: 4", "sampling_dtype: float32", 6, f"{H}.sampling_dtype", "no effect", None),
     ("batch_size: 4", "beta: 0.1", 6, f"{H}.beta", "unknown key", "'dpo_beta'"),
-    ("batch_size: 4", "dpo_beta: 0", 6, f"{H}.dpo_beta", "(0, inf)", None),
-    ("batch_size: 4", "label_smoothing: 0.5", 6, f"{H}.label_smoothing", "[0, 0.5)", None),
+    ("batch_size: 4", "dpo_beta: 0", 6, f"{H}.dpo_beta", "[0.0001, 100]", None),
+    ("batch_size: 4", "label_smoothing: 0.5", 6, f"{H}.label_smoothing", "[0, 0.49]", None),
     ("batch_size: 4", "dpo_loss: hinge", 6, f"{H}.dpo_loss", "sigmoid, robust, ipo", None),
     ("batch_size: 4", "dpo_loss: robust", 6, f"{H}.dpo_loss", "while label_smoothing is 0", None),
     ("batch_size: 4", "label_smoothing: 0.1\n    dpo_loss: ipo", 6, f"{H}.label_smoothing", "no effect", None),
@@ -88,7 +88,7 @@ BAD = [
     ("batch_size: 4", "target_modules: [q_proj]", 6, f"{H}.target_modules", "without lora_rank", None),
     ("batch_size: 4", "lora_rank: 4\n    target_modules: q_proj", 7, f"{H}.target_modules", "a list", None),
     ("batch_size: 4", "lora_rank: 4\n    target_modules: []", 7, f"{H}.target_modules", "empty", None),
-    ("batch_size: 4", "lora_rank: 4\n    lora_dropout: 1", 7, f"{H}.lora_dropout", "[0, 1)", None),
+    ("batch_size: 4", "lora_rank: 4\n    lora_dropout: 1", 7, f"{H}.lora_dropout", "[0, 0.9]", None),
     ("batch_size: 4", "lora_rank: 4\n    freeze_embeddings: true", 7, f"{H}.freeze_embeddings", "lora_rank", None),
     ("batch_size: 4", "lora_r: 4", 6, f"{H}.lora_r", "unknown key", "'lora_rank'"),
     ("batch_size: 4", "batch_size: 21", 6, f"{H}.batch_size", "more than the 20 rows", None),
@@ -143,3 +143,78 @@ def test_notes_speak_of_what_offline_jobs_have(folder: Path) -> None:
 def test_a_text_may_give_more_examples_than_rows(folder: Path) -> None:
     config = load(folder, edited("type: dpo", "type: cpt").replace("batch_size: 4", "batch_size: 30"))
     assert config.hyper_parameters.batch_size == 30
+
+
+ONCE = """\
+model: smollm2-135m
+datasets: [{file_name: train.jsonl}]
+functions: [{type: reward, fcmodel: {classpath: reward.py:Right}}]
+training:
+  hyper_parameters:
+    n_rollouts: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "message", "fix"),
+    [
+        (
+            "algorithm: gspo",
+            "1 leaves gspo without a baseline: it compares a prompt's rollouts",
+            "which need no group",
+        ),
+        ("algorithm: dapo", "1 leaves dapo without a baseline", "at least 2"),
+        (
+            "algorithm: reinforce_pp_baseline",
+            "1 leaves reinforce_pp_baseline without a baseline",
+            "at least 2",
+        ),
+        (
+            "algorithm: ppo\n    filter_groups: true",
+            "1 leaves filter_groups no group to keep",
+            "filter_groups: false",
+        ),
+        (
+            "algorithm: reinforce_pp\n    filter_groups: true",
+            "1 leaves filter_groups no group to keep",
+            "at least 2",
+        ),
+        (
+            "algorithm: reinforce_pp\n    batch_size: 1",
+            "1 with batch_size 1 leaves reinforce_pp nothing to compare",
+            "raise one",
+        ),
+    ],
+)
+def test_a_prompt_is_answered_once_only_where_something_can_be_learned_from_it(
+    folder: Path, more: str, message: str, fix: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, ONCE + f"    {more}\n")
+    (problem,) = caught.value.problems
+    assert problem.place == f"{folder}/job.yaml:6"
+    assert problem.message.startswith(f"{H}.n_rollouts: {message}")
+    assert fix in (problem.fix or "")
+
+
+@pytest.mark.parametrize(
+    "more", ["algorithm: ppo", "algorithm: reinforce_pp", "algorithm: ppo\n    batch_size: 1"]
+)
+def test_a_critic_or_the_whole_step_judges_a_lone_rollout(folder: Path, more: str) -> None:
+    assert load(folder, ONCE + f"    {more}\n").hyper_parameters.n_rollouts == 1
+
+
+def test_a_teacher_judges_a_lone_rollout_and_has_no_use_for_a_critic(folder: Path) -> None:
+    taught = ONCE.replace("training:\n", "training:\n  type: pg_opd\n  teacher_model: smollm2-135m\n")
+    config = load(folder, taught)
+    assert config.hyper_parameters.n_rollouts == 1
+    unused = {"lam", "gamma", "cliprange_value", "critic_learning_rate", "critic_warmup"}
+    assert not unused & describe(config)["training"]["hyper_parameters"].keys()
+    with pytest.raises(ConfigError, match=r"critic_warmup: has no effect in training type pg_opd"):
+        load(folder, taught + "    critic_warmup: 1\n")
+
+
+def test_a_dataset_without_rows_is_said_to_be_empty(folder: Path) -> None:
+    (folder / "train.jsonl").write_text("\n\n")
+    with pytest.raises(ConfigError, match=r"datasets\[0\].file_name: no rows to train on \(write one"):
+        load(folder)

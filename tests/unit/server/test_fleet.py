@@ -23,7 +23,7 @@ async def barracks() -> Barracks:
 
 @pytest.fixture
 async def fleet(barracks: Barracks) -> AsyncIterator[Fleet]:
-    made = Fleet(SPEC, make=barracks.make, patience=QUICK, on_change=lambda fleet: None)
+    made = Fleet(SPEC, make=barracks.make, patience=QUICK, on_change=lambda: None)
     yield made
     await made.close(at_once=True)
     assert barracks.alive == []

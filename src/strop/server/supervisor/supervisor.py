@@ -47,6 +47,7 @@ class Supervisor:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed_since: dict[str, datetime] = {}
+        self._ended: set[str] = set()
 
     def wake(self) -> None:
         """Look now: something has changed."""
@@ -77,7 +78,8 @@ class Supervisor:
             self._trainers.let_go()
 
     def end(self, job_id: str) -> None:
-        """Kill the job's trainer; the next look says what became of the job. For any thread."""
+        """Kill the job's trainer, as its owner wants; the job will be CANCELED. For any thread."""
+        self._ended.add(job_id)
         with self._database.read() as session:
             self._trainers.kill(get_job(session, job_id))
         self.wake()
@@ -96,6 +98,8 @@ class Supervisor:
             jobs = unfinished(session, owner=self._settings.owner)
         num_working = 0
         for job, submission in jobs:
+            if job.job_id in self._ended:  # it may have been claimed only now
+                self._trainers.kill(job)
             if job.status in _AT_WORK:
                 if self._works(job):
                     num_working += 1
@@ -179,7 +183,11 @@ class Supervisor:
         unclaim_job(session, job.job_id)
         reached = max((one.step for one in list_checkpoints(session, job.job_id)), default=0)
         deaths = 1 if reached > submission.reached else submission.deaths + 1
-        if job.status is JobStatus.CANCELING:
+        if job.job_id in self._ended:
+            self._ended.discard(job.job_id)
+            self._tell(session, job, "trainer_ended", "the trainer was ended at once, as asked")
+            move_job(session, job.job_id, JobStatus.CANCELED)
+        elif job.status is JobStatus.CANCELING:
             self._tell(
                 session, job, "trainer_ended", f"the trainer {ending}, while the job was being canceled"
             )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from strop.errors import StoreError
@@ -23,6 +26,12 @@ _LAST_WORDS_S = 30.0
 """A trainer whose job has ended closes its workers and its database within this."""
 
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alarms:
+    arguments: tuple[str, ...] = ()
+    descriptors: tuple[int, ...] = ()
 
 
 class Trainers:
@@ -53,15 +62,16 @@ class Trainers:
             folder.mkdir(parents=True, exist_ok=True)
             if device is not None:
                 (folder / _DEVICE).write_text(str(device))
-            with (folder / LOG).open("ab") as log:
+            with (folder / LOG).open("ab") as log, self._alarms() as alarms:
                 child = subprocess.Popen(
-                    [*self._command, job_id, *(["--tied"] if private else [])],
+                    [*self._command, job_id, *(["--tied"] if private else []), *alarms.arguments],
                     stdin=subprocess.PIPE if private else subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=None if private else self._settings.home,
                     env=self._environment(device),
                     start_new_session=True,
+                    pass_fds=alarms.descriptors,
                 )
         except OSError as error:
             raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
@@ -70,6 +80,20 @@ class Trainers:
         mark = process_with(child.pid)
         # One that ended at once is a zombie until it is reaped, and has no mark any more.
         return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
+
+    @contextlib.contextmanager
+    def _alarms(self) -> Generator[_Alarms]:
+        """A pipe by which a trainer reaches its command past the database; it ends with the trainer."""
+        heard = self._settings.on_alarm
+        if heard is None:
+            yield _Alarms()
+            return
+        ours, theirs = os.pipe()
+        threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True).start()
+        try:
+            yield _Alarms(arguments=("--alarms", str(theirs)), descriptors=(theirs,))
+        finally:
+            os.close(theirs)
 
     def reap(self) -> None:
         """Collect the trainers that have ended; their exit status is kept until it is taken."""
@@ -147,6 +171,13 @@ class Trainers:
         if device is not None:
             environment["CUDA_VISIBLE_DEVICES"] = str(device)
         return environment
+
+
+def _listen(descriptor: int, heard: Callable[[str], None]) -> None:
+    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError):  # cut off in mid-line
+                heard(str(json.loads(line)))
 
 
 def _untie(child: subprocess.Popen[bytes]) -> None:
