@@ -20,7 +20,7 @@ from agents import (
     ToolErrorFormatterArgs,
     function_tool,
 )
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai import AsyncOpenAI
 
 from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOutput
 
@@ -64,27 +64,24 @@ RUN = RunConfig(
 class AgentsSdk(AbstractRolloutProcessor):
     """Runs until there is no call. The trajectory's messages are those that were captured."""
 
-    def setup(self) -> None:
-        # One client for all rollouts: a new one each time would load the certificates anew, some 40 ms.
-        self.client = AsyncOpenAI(api_key="set for each rollout", http_client=DefaultAioHttpClient())
-
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
-        client = self.client.with_options(
-            base_url=resource.base_url, api_key=resource.api_key.get_secret_value()
-        )
+        key = resource.api_key.get_secret_value()
         outputs: list[str] = []
-        agent = Agent(
-            name="calculator",
-            instructions=INSTRUCTIONS,
-            tools=[*TOOLS],
-            model=OpenAIChatCompletionsModel(model=resource.model_name, openai_client=client),
-        )
-        try:
-            result = await Runner.run(agent, list[Any](input.messages), max_turns=MAX_TURNS, run_config=RUN)
-            outputs = tool_outputs(result)
-        except MaxTurnsExceeded:
-            pass  # what was said is captured, and the reward sees that there is no answer
+        async with AsyncOpenAI(base_url=resource.base_url, api_key=key) as client:
+            agent = Agent(
+                name="calculator",
+                instructions=INSTRUCTIONS,
+                tools=[*TOOLS],
+                model=OpenAIChatCompletionsModel(model=resource.model_name, openai_client=client),
+            )
+            try:
+                result = await Runner.run(
+                    agent, list[Any](input.messages), max_turns=MAX_TURNS, run_config=RUN
+                )
+                outputs = tool_outputs(result)
+            except MaxTurnsExceeded:
+                pass  # what was said is captured, and the reward sees that there is no answer
         return RolloutOutput(
             agent_output=AgentOutput(
                 messages=None,
