@@ -161,3 +161,9 @@ class TrainingError(StropError):
     """The run cannot go on: too many failures in a step, or numbers that are not finite."""
 
     boundary = "training"
+
+
+class StoppedByDiagnosis(TrainingError):
+    """A finding that the job names in `diagnosis.stop_on` was made; the steps until then are saved."""
+
+    boundary = "diagnosis"

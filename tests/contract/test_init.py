@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from strop.cli import app
 from strop.cli.init import template_names
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def strop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -19,21 +24,28 @@ def strop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "STROP_LANG": "en", "STROP_HOME": str(folder / "home"), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300
     )
+
+
+def test_templates_are_the_examples() -> None:
+    """Linked, not copied: what one shows, the other makes."""
+    assert template_names() == ["ark-math", "calculator", "judge", "langgraph-mcp"]
+    with as_file(files("strop").joinpath("templates")) as folder:
+        assert {path.resolve().parent for path in folder.iterdir()} == {EXAMPLES}
 
 
 @pytest.mark.parametrize("template", template_names())
 def test_a_project_passes_its_own_tests_and_a_dry_run(template: str, tmp_path: Path) -> None:
-    made = strop(tmp_path, "init", "project", "--template", template)
-    assert made.returncode == 0, made.stderr
     project = tmp_path / "project"
-    assert str(Path("project") / "job.yaml") in made.stdout
+    made = CliRunner().invoke(app, ["init", str(project), "--template", template])
+    assert made.exit_code == 0, made.output
+    assert str(project / "job.yaml") in made.output
     tested = python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert " passed" in tested.stdout
-    checked = strop(project, "run", "job.yaml", "--dry-run")
-    assert checked.returncode == 0, checked.stderr
+    checked = CliRunner().invoke(app, ["run", str(project / "job.yaml"), "--dry-run"])
+    assert checked.exit_code == 0, checked.output
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from peft import PeftModel
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fakes.command import Strop
@@ -147,15 +148,19 @@ def test_two_sittings_give_bitwise_what_one_gives(name: str, changes: dict, tmp_
     assert again["validation"] == told["validation"]
 
 
-def test_metrics_of_preferences_are_recorded(tmp_path: Path) -> None:
+def test_metrics_of_preferences_are_recorded_and_reach_a_tracker(tmp_path: Path) -> None:
     folder = save_tiny_model(tmp_path / "start")
-    _, session, _ = run("dpo", model=str(folder), max_steps=4)
+    _, session, _ = run("dpo", model=str(folder), max_steps=4, trackers=["tensorboard"])
     names = ("dpo/loss", "dpo/rewards/margin", "dpo/rewards/accuracy", "lm/loss", "actor/lr")
     found = recorded(session.job_id, *names, "validation/data/preference_accuracy")
     assert found["dpo/rewards/margin"][0][1] == pytest.approx(0, abs=1e-5)
     assert found["dpo/rewards/margin"][-1][1] > 0
     assert all([step for step, _ in found[name]] == [1, 2, 3, 4] for name in names)
     assert [step for step, _ in found["validation/data/preference_accuracy"]] == [0, 4]
+    board = EventAccumulator(str(session.folder / "tensorboard")).Reload()
+    for name, points in found.items():
+        tracked = [(one.step, one.value) for one in board.Scalars(name)]
+        assert tracked == [(step, pytest.approx(value, rel=1e-6)) for step, value in points]
 
 
 def test_the_command_line_shows_the_loss_and_refuses_bad_rows_with_their_line(

@@ -123,6 +123,16 @@ class Bench:
         ]
 
 
+CLOCKED = (
+    "timing/",
+    "perf/",
+    "fully_async/processing_time/",
+    "fully_async/trainer/",
+    "fully_async/rollouter/",
+)
+"""Metrics that no two runs share."""
+
+
 def run_facts(*benches: Bench):
     """All that two runs must agree in: what was sampled, learned, published and recorded."""
     opened = [key for bench in benches for key in bench.capture.opened]
@@ -132,7 +142,7 @@ def run_facts(*benches: Bench):
         for bench in benches
         for step, names in bench.recorder.values.items()
         for name, value in names.items()
-        if not name.startswith(("timing/", "perf/"))
+        if not name.startswith(CLOCKED)
     }
     return SimpleNamespace(
         opened=opened,

@@ -20,7 +20,7 @@ from strop.store.database import open_database
 from strop.store.metrics import step_metrics
 from strop.store.trajectories import get_trajectory, list_trajectories
 
-CLOCK_UNITS = {"s", "ms", "ms/token", "tokens/s", "tokens/s/device"}
+CLOCK_UNITS = {"s", "ms", "ms/token", "tokens/s", "tokens/s/device", "share of time"}
 """Units of metrics that a clock decides."""
 
 OF_THE_ORDER = {"perf/prefix_hit_rate"}

@@ -93,6 +93,8 @@ class World:
     max_grad: float = 0.6
     pull: float = 0.0
     keyword_logit: float = 0.0
+    narrow: int | None = None
+    """Steps in a row whose samples are all of one kind, which only the shared table learns."""
 
     def steps(self, number: int) -> Iterator[tuple[int, dict[str, float], tuple[Group, ...]]]:
         """Each step's curves and groups."""
@@ -134,6 +136,8 @@ class World:
         groups, tokens = [], []
         for index in range(self.samples):
             kind = index % len(TARGETS)
+            if self.narrow is not None and not validation:
+                kind = (step // self.narrow) % len(TARGETS)
             table = self._logits(-1 if validation and self.held_out else kind)
             chosen = _sample(table, self.rollouts, self.max_words, self.rng)
             target = COMMON if validation and self.held_out else TARGETS[kind]
@@ -184,7 +188,8 @@ class World:
             norms.append(norm)
             scale = self.learning_rate * len(WORDS) * min(1.0, self.max_grad / max(norm, 1e-12))
             self.shared += scale * shared
-            self.own += scale * own
+            if self.narrow is None:
+                self.own += scale * own
         self.shared -= self.pull * (self.shared - self.start)
         self.own -= self.pull * self.own
         used = [rows[i] for i in order]

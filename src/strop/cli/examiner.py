@@ -4,7 +4,7 @@ ends."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ from strop.cli.text import t
 from strop.diagnosis.doctor import Doctor
 from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
-from strop.schema.finding import Finding
+from strop.diagnosis.webhook import Webhook
+from strop.errors import StoppedByDiagnosis
+from strop.schema.finding import Finding, Severity
 from strop.schema.job import JobStatus
 from strop.schema.trajectory import Group
 from strop.store.recorder import StoreRecorder
@@ -29,12 +31,26 @@ class Examiner:
     else.
     """
 
-    def __init__(self, store: StoreRecorder, job_id: str, algorithm: str) -> None:
+    def __init__(
+        self,
+        store: StoreRecorder,
+        job_id: str,
+        algorithm: str,
+        *,
+        stop_on: Collection[str] = (),
+        webhook: Webhook | None = None,
+    ) -> None:
         self._store = store
+        self._job_id = job_id
         self._doctor = Doctor(job_id, algorithm)
         self._begun: set[tuple[str, int]] = set()
+        self._stop_on = frozenset(stop_on)
+        self._webhook = webhook
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Raises:
+        StoppedByDiagnosis: a finding of the step is among those that the run ends with.
+        """
         self._doctor.metrics(step, values)
         if REWARD not in values:
             return
@@ -46,6 +62,7 @@ class Examiner:
         for finding in changed:
             self._store.finding(finding)
             self._tell(finding, step)
+        self._stop_if_asked(changed, step)
 
     def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
         if split != "train":
@@ -70,6 +87,43 @@ class Examiner:
         )
         data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended}
         self._store.event(FINDING_EVENT, message, step=step, data=data)
+        self._send("ended" if ended else "began", finding, step)
+
+    def _stop_if_asked(self, changed: Sequence[Finding], step: int) -> None:
+        for finding in changed:
+            if finding.ended_step is None and self._ends_the_run(finding):
+                text, summary = RULES[finding.rule], finding.summary
+                self._send("stopped", finding, step)
+                raise StoppedByDiagnosis(
+                    f"step {step}: the diagnosis ended the run, as diagnosis.stop_on asks: {finding.rule} "
+                    + t(f"{text.title.en}: {summary.en}", f"{text.title.zh}：{summary.zh}"),
+                    fix=t(text.advice.en, text.advice.zh),
+                )
+
+    def _ends_the_run(self, finding: Finding) -> bool:
+        severe = finding.severity is Severity.ALARM and Severity.ALARM in self._stop_on
+        return severe or Severity.WARNING in self._stop_on or finding.rule in self._stop_on
+
+    def _send(self, state: str, finding: Finding, step: int) -> None:
+        """`state`: the finding began or ended, or the run was stopped for it."""
+        if self._webhook is None:
+            return
+        text = RULES[finding.rule]
+        told = {
+            "type": f"finding.{state}",
+            "job_id": self._job_id,
+            "step": step,
+            "rule": finding.rule,
+            "severity": finding.severity.value,
+            "first_step": finding.first_step,
+            "last_step": finding.last_step,
+            "title": text.title.model_dump(),
+            "summary": finding.summary.model_dump(),
+            "cause": text.cause.model_dump(),
+            "advice": text.advice.model_dump(),
+            "numbers": finding.evidence.numbers,
+        }
+        self._webhook.send(f"{self._job_id}.{finding.rule}.{finding.first_step}.{state}", told)
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         """Says nothing of curves."""

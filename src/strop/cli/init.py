@@ -15,7 +15,7 @@ from strop.errors import ConfigError, Problem
 
 
 def template_names() -> list[str]:
-    """Templates that come with Strop."""
+    """Templates that come with Strop: the projects of examples/, linked."""
     return sorted(one.name for one in files("strop").joinpath("templates").iterdir() if one.is_dir())
 
 
@@ -39,7 +39,10 @@ def init(
         raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix="name a new one")])
     with as_file(files("strop").joinpath("templates", template)) as source:
         shutil.copytree(
-            source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.pyc")
+            source,
+            folder,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*_cache"),
         )
     for path in sorted(folder.rglob("*")):
         if path.is_file():

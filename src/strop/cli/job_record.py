@@ -6,6 +6,7 @@ Used by both kinds of session.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,14 +15,22 @@ from typing import Any, Protocol
 from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
 from strop.cli.text import t
+from strop.diagnosis.webhook import Webhook
+from strop.errors import StropError
 from strop.pipeline.ports import Recorder
+from strop.pipeline.resolved import describe
 from strop.policy import models
+from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
 from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs
 from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
+from strop.trackers.sink import TrackedRun
+from strop.trackers.tracking import Tracking, tracking
+
+_log = logging.getLogger(__name__)
 
 
 class Submitted(Protocol):
@@ -74,6 +83,30 @@ def open_record(
             say(text)
     recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
     return recorder
+
+
+@contextmanager
+def watching(
+    config: JobConfig, job_id: str, folder: Path, store: StoreRecorder
+) -> Iterator[tuple[Tracking, Webhook | None]]:
+    """The trackers and the webhook that a job names. What they have to tell becomes events; one that cannot be
+    written is a line of the log."""
+
+    def tell(kind: str, text: str) -> None:
+        try:
+            store.event(kind, text)
+        except StropError as error:
+            _log.warning("%s (and no event of it could be written: %s)", text, error)
+
+    run = TrackedRun(job_id=job_id, name=config.name, folder=folder, config=describe(config))
+    asked = config.diagnosis.webhook
+    webhook = None if asked is None else Webhook(asked, lambda text: tell("webhook_failed", text))
+    try:
+        with tracking(config.trackers, run, tell) as trackers:
+            yield trackers, webhook
+    finally:
+        if webhook is not None:
+            webhook.close()
 
 
 @contextmanager

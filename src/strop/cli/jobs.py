@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.metrics_export import ExportFormat, export_metrics
+from strop.cli.metrics_export import ExportFormat, MetricNames, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -191,6 +191,13 @@ def metrics(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help=t("The file for --format.", "--format 的输出文件。"))
     ] = None,
+    naming: Annotated[
+        MetricNames,
+        typer.Option(
+            "--names",
+            help=t("By whose names; Ark has fewer.", "使用哪一套名称；方舟的指标较少。"),
+        ),
+    ] = MetricNames.STROP,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,7 +206,7 @@ def metrics(
             t("it needs --format csv or parquet", "需要 --format csv 或 parquet"), param_hint="--out"
         )
     with looking(server) as client:
-        curves = client.jobs.metrics(job, names or None)
+        curves = client.jobs.metrics(job, names or None, naming=naming.value)
     unknown = sorted(set(names or []) - set(curves))
     if format is not None:
         export_metrics(job, curves, format, out)

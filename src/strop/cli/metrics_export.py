@@ -20,6 +20,11 @@ class ExportFormat(StrEnum):
     PARQUET = "parquet"
 
 
+class MetricNames(StrEnum):
+    STROP = "strop"
+    ARK = "ark"
+
+
 def export_metrics(
     job_id: str, curves: Mapping[str, Sequence[Point]], form: ExportFormat, out: Path | None
 ) -> None:

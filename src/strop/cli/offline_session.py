@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from strop.cli.broadcast import Broadcast
-from strop.cli.job_record import Submitted, open_record, telling_failed_start
+from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.session import load_both, new_job, new_job_id, with_dtypes
@@ -100,6 +100,7 @@ async def open_offline_session(
             inputs=inputs,
             submitted=submitted,
         )
+        trackers, _ = held.enter_context(watching(config, job_id, folder, recorder))
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
             learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
@@ -112,7 +113,7 @@ async def open_offline_session(
             machines=OfflineMachines(
                 learner=learner,
                 checkpoints=Checkpoints(learner),
-                recorder=Broadcast([told, *watchers]),
+                recorder=Broadcast([told, trackers, *watchers]),
             ),
             store=recorder,
             training=training,

@@ -18,7 +18,7 @@ import torch
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.examiner import Examiner
-from strop.cli.job_record import Submitted, open_record, telling_failed_start
+from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.span_sending import span_environment
@@ -143,6 +143,10 @@ async def open_session(
             inputs=inputs,
             submitted=submitted,
         )
+        trackers, webhook = held.enter_context(watching(config, job_id, folder, recorder))
+        examiner = Examiner(
+            recorder, job_id, hyper.algorithm, stop_on=config.diagnosis.stop_on, webhook=webhook
+        )
         pool = WorkerPool(
             config.functions,
             root=Path(config.workspace_dir),
@@ -182,7 +186,7 @@ async def open_session(
                 critic=critic,
                 checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
                 publisher=EnginePublisher(learner, engine),
-                recorder=Broadcast([told, Examiner(recorder, job_id, hyper.algorithm), *watchers]),
+                recorder=Broadcast([told, trackers, *watchers, examiner]),
                 counters=lambda: counted(gateway, engine),
             ),
             store=recorder,

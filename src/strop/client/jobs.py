@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from strop.client.files import segment
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
@@ -135,9 +135,11 @@ def events(job_id: str, *, kind: str | None = None) -> Steps[list[EventInfo]]:
     return [typed(EventInfo, one) for one in found]
 
 
-def metrics(job_id: str, names: list[str] | None = None) -> Steps[dict[str, list[Point]]]:
-    """The curves of a job by name, all of them unless some are named."""
-    params = {"names": ",".join(names) if names else None}
+def metrics(
+    job_id: str, names: list[str] | None = None, *, naming: Literal["strop", "ark"] = "strop"
+) -> Steps[dict[str, list[Point]]]:
+    """The curves of a job by name, all of them unless some are named; `ark` knows them by Ark's names."""
+    params = {"names": ",".join(names) if names else None, "naming": None if naming == "strop" else naming}
     reply = yield Call(method="GET", path=_path(job_id, "metrics"), params=params)
     curves: dict[str, list[Any]] = reply.get("metrics") or {}
     return {name: [typed(Point, point) for point in points] for name, points in curves.items()}

@@ -138,6 +138,8 @@ def body(tuning: Tuning) -> dict[str, Any]:
             or ("pg_opd" if teacher else "reinforcement"),
             "teacher_model": teacher,
             "tuned_model_name": tuning.tuned_model_name,
+            "trackers": tuning.trackers,
+            "diagnosis": tuning.diagnosis,
         }
     )
 
@@ -217,6 +219,8 @@ def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
     }
     if tuning.tuned_model_name is not None:
         data["tuned_model_name"] = tuning.tuned_model_name
+    if tuning.diagnosis:
+        data["diagnosis"] = tuning.diagnosis  # trackers are the server's to check: it has to have them
     teacher = tuning.teacher_model or tuning.training.teacher_model
     if teacher is not None:
         training |= {"type": "pg_opd", "teacher_model": teacher}

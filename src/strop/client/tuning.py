@@ -220,6 +220,8 @@ class Tuning(_Part):
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     functions: list[AgenticRLFunctionComponent] = Field(default_factory=list[AgenticRLFunctionComponent])
     training: Training = Field(default_factory=Training)
+    trackers: list[str | dict[str, Any]] = Field(default_factory=list)
+    diagnosis: dict[str, Any] = Field(default_factory=dict, repr=False)
     observability: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from strop.observability.ark_view import by_ark_name
 from strop.observability.metrics import UnknownMetricError, metric
 from strop.observability.metrics_doc import GROUP_TITLES
 
@@ -76,6 +77,20 @@ def chart_groups(names: Iterable[str], algorithm: str) -> list[ChartGroup]:
     first = ChartGroup("first", "Look here first", "必看指标", _first(charts))
     order = list(GROUP_TITLES)
     ordered = sorted(groups.values(), key=lambda one: (_place(order, one.key), one.key))
+    return [first, *ordered] if first.charts else ordered
+
+
+def ark_chart_groups(names: Iterable[str], algorithm: str) -> list[ChartGroup]:
+    """The metrics that Ark has, under its names and in its groups: what it shows first, then the rest."""
+    groups: dict[str, ChartGroup] = {}
+    first = ChartGroup("first", "Look here first", "必看指标")
+    for theirs, ours in by_ark_name(sorted(set(names))).items():
+        chart = replace(_chart(ours, ours, algorithm), title=theirs)
+        key = "/".join(theirs.split("/")[:2])
+        groups.setdefault(key, ChartGroup(key, f"{key}/", f"{key}/")).charts.append(chart)
+        if theirs.endswith("/final_rewards"):
+            first.charts.append(chart)
+    ordered = sorted(groups.values(), key=lambda one: (one.key.startswith("test/"), one.key))
     return [first, *ordered] if first.charts else ordered
 
 

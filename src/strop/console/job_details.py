@@ -131,6 +131,9 @@ def job_yaml(here: JobHere) -> str:
             environment = function.get("runtime", {}).get("env")
             if environment:
                 function["runtime"]["env"] = dict.fromkeys(environment, MASK)
+        webhook = values.get("diagnosis", {}).get("webhook")
+        if webhook:
+            webhook.update(dict.fromkeys(webhook, MASK))
     else:
         values = _without_defaults(here.job.config)
     values.pop("origins", None)
@@ -205,7 +208,7 @@ def _without_defaults(config: dict[str, Any]) -> dict[str, Any]:
                 for key, item in cast("dict[str, Any]", value).items()
                 if key != "origins"
             }
-            return {key: item for key, item in items.items() if item is not None and item != {}}
+            return {key: item for key, item in items.items() if item not in (None, {}, [])}
         if isinstance(value, list):
             items_in = cast("list[Any]", value)
             return [kept(item, f"{path}[{index}]") for index, item in enumerate(items_in)]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Generator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from strop.console.charts import chart_groups
+from strop.console.charts import ark_chart_groups, chart_groups
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
 from strop.errors import RequestError
+from strop.observability.ark_view import by_ark_name
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.curves import curve_names, last_step, thinned_curves
 from strop.store.job_search import find_jobs
@@ -28,20 +29,25 @@ MAX_NAMES = 60
 
 MAX_POINTS = 2000
 
+Naming = Literal["strop", "ark"]
+
 
 @router.get("/jobs/{job_id}/metrics")
-def metrics_page(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+def metrics_page(
+    request: Request, services: ServicesHere, caller: CallerHere, job_id: str, naming: Naming = "strop"
+) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)
         names = curve_names(session, job_id)
         others = find_jobs(session, workspace_id=caller.workspace_id, limit=50).items
-    groups = chart_groups(names, str(here.hyper_parameters.get("algorithm", "")))
+    grouped = ark_chart_groups if naming == "ark" else chart_groups
     return job_page(
         request,
         services,
         here,
         "metrics",
-        groups=groups,
+        groups=grouped(names, str(here.hyper_parameters.get("algorithm", ""))),
+        naming=naming,
         others=[job for job in others if job.job_id != job_id],
         num_names=len(names),
     )
@@ -76,20 +82,21 @@ def _columns(curve: object) -> dict[str, object]:
 
 
 @router.get("/jobs/{job_id}/metrics.csv")
-def download(services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
+def download(services: ServicesHere, caller: CallerHere, job_id: str, naming: Naming = "strop") -> Response:
     """Every value of every curve: `metric,step,value`."""
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         names = curve_names(session, job_id)
+    shown = by_ark_name(names) if naming == "ark" else {name: name for name in names}
 
     def lines() -> Generator[str]:
         yield "metric,step,value\n"
-        for name in names:
+        for title, name in shown.items():
             text = io.StringIO()
             writer = csv.writer(text, lineterminator="\n")
             with services.database.read() as session:
                 points = step_metrics(session, job_id, [name]).get(name, [])
-            writer.writerows((name, step, value) for step, value in points)
+            writer.writerows((title, step, value) for step, value in points)
             yield text.getvalue()
 
     headers = {"content-disposition": f'attachment; filename="{job_id}-metrics.csv"'}

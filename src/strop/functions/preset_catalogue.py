@@ -41,10 +41,10 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """One preset. `compares`: it wants a reference beside the answer."""
+    """One preset. `compares`: it wants a reference beside the answer. `score` of some is to be awaited."""
 
     name: str
-    score: Callable[..., float]
+    score: Callable[..., Any]
     compares: bool
     parameters: type[BaseModel]
     check: Check | None
@@ -108,7 +108,7 @@ def preset_problems(
 
 
 def _preset(name: str) -> Preset:
-    score: Callable[..., float] = getattr(presets, name)
+    score: Callable[..., Any] = getattr(presets, name)
     hints = get_type_hints(score, include_extras=True)
     names = inspect.signature(score).parameters
     fields = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from strop.functions.preset_catalogue import COMMON, all_presets
@@ -14,6 +14,12 @@ from strop.schema.function import Reward, RewardInput, RewardOutput, TaskStatus
 
 class PresetReward(AbstractRewardProcessor):
     """One preset with its parameters, which were checked when the job was read."""
+
+    def __new__(cls, preset: str, params: Mapping[str, Any]) -> PresetReward:
+        """One that waits for others, as a judge does, is hosted as what it is: its calls can be canceled."""
+        is_async = inspect.iscoroutinefunction(all_presets()[preset].score)
+        chosen: type[PresetReward] = _AwaitedPreset if is_async else cls
+        return object.__new__(chosen)
 
     def __init__(self, preset: str, params: Mapping[str, Any]) -> None:
         super().__init__()
@@ -26,25 +32,43 @@ class PresetReward(AbstractRewardProcessor):
         if missing is not None:
             raise ImportError(f"preset {preset!r} needs {missing}: pip install 'strop[rewards]'")
 
-    def process(self, input: RewardInput) -> RewardOutput:
+    def process(self, input: RewardInput) -> Awaitable[RewardOutput] | RewardOutput:
+        try:
+            return _scored(self._score(input))
+        except CannotScore as error:
+            return _failed(error)
+
+    def _score(self, input: RewardInput) -> Any:
         answer = answer_of(input, after=self._after)
         given = [answer, self._reference_of(input)] if self._preset.compares else [answer]
-        try:
-            score = self._preset.score(*given, **self._params)
-        except CannotScore as error:
-            return RewardOutput(
-                reward=Reward(reward_score=0.0),  # the wire wants one; nobody reads it beside FAILED
-                status=TaskStatus.FAILED,
-                error=str(error),
-                error_code=error.error_code,
-            )
-        metrics = dict(score.metrics) if isinstance(score, Scored) else None
-        return RewardOutput(reward=Reward(reward_score=float(score), reward_metrics=metrics))
+        return self._preset.score(*given, **self._params)
 
     def _reference_of(self, input: RewardInput) -> object:
         if self._reference is None:
             return input.ground_truth
         return (input.agent_output.rollout_extra or {}).get(self._reference)
+
+
+class _AwaitedPreset(PresetReward):
+    async def process(self, input: RewardInput) -> RewardOutput:
+        try:
+            return _scored(await self._score(input))
+        except CannotScore as error:
+            return _failed(error)
+
+
+def _scored(score: float) -> RewardOutput:
+    metrics = dict(score.metrics) if isinstance(score, Scored) else None
+    return RewardOutput(reward=Reward(reward_score=float(score), reward_metrics=metrics))
+
+
+def _failed(error: CannotScore) -> RewardOutput:
+    return RewardOutput(
+        reward=Reward(reward_score=0.0),  # the wire wants one; nobody reads it beside FAILED
+        status=TaskStatus.FAILED,
+        error=str(error),
+        error_code=error.error_code,
+    )
 
 
 def presets_lack(name: str) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import ModelError
 from strop.gateway.messages import for_template
 from strop.gateway.refusals import RequestRefused
+from strop.gateway.tool_text import in_plain_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,15 +73,9 @@ class Renderer:
         """Render one request, generation prompt included.
 
         Raises:
-            RequestRefused: 400 for messages or tools that this model's template cannot take.
+            RequestRefused: 400 for messages that this model's template cannot take.
         """
-        if tools and not self._has_tools:
-            raise RequestRefused(
-                "the chat template of this model has no tools; describe them in a system message instead",
-                param="tools",
-                code="unsupported_parameter",
-            )
-        ready = for_template(messages, raw_arguments=self._raw_arguments)
+        ready = self._ready(messages, tools)
         text = self._apply(ready, tools, template_kwargs or {})
         start, dropped = _start_of(text, messages, known)
         if dropped is not None:
@@ -103,12 +98,19 @@ class Renderer:
         Raises:
             RequestRefused: as `prompt`.
         """
-        ready = for_template(messages, raw_arguments=self._raw_arguments)
-        return self._apply(ready, tools, {}, generation_prompt=False)
+        return self._apply(self._ready(messages, tools), tools, {}, generation_prompt=False)
 
     def token_text(self, token_id: int) -> str:
         """One token as text; half a character shows as U+FFFD."""
         return self._decode([token_id])
+
+    def _ready(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
+    ) -> list[dict[str, Any]]:
+        """What the template is given; one that knows no tools gets them as text."""
+        if self._has_tools:
+            return for_template(messages, raw_arguments=self._raw_arguments)
+        return in_plain_turns(for_template(messages, raw_arguments=True), tools)
 
     def _apply(
         self,

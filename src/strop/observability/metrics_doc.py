@@ -9,6 +9,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from strop.observability.ark_view import UNMEASURED, table
+from strop.observability.catalogue import ABSENT
 from strop.observability.metrics import all_metrics
 from strop.schema.metric import Metric
 
@@ -47,8 +49,31 @@ def render() -> str:
     parts = [_HEAD]
     for group, members in groupby(all_metrics(), key=lambda metric: metric.name.split("/")[0]):
         rows = "\n".join(_row(metric) for metric in members)
-        parts.append(f"## {GROUP_TITLES[group]}\n\n{_TABLE_HEAD}\n{rows}\n")
-    return "\n".join(parts)
+        parts.append(f"## {GROUP_TITLES[group]}\n\n{_TABLE_HEAD}\n{rows}\n{_absent(group)}")
+    return "\n".join([*parts, _ark()])
+
+
+def _ark() -> str:
+    """The second names of metrics, and Ark's that have none here."""
+    same = [f"| `{theirs}` | `{ours}` |" for theirs, ours in table()]
+    others = [f"| `{name}` | {en} | {zh} |" for name, (en, zh) in UNMEASURED.items()]
+    return "\n".join([_ARK_HEAD, *same, "", "| Absent | Because | 原因 |", "|---|---|---|", *others, ""])
+
+
+_ARK_HEAD = """\
+## Ark's names · 方舟的指标名
+
+The same curves as Volcano Ark calls them: `strop jobs metrics JOB --names ark`, `naming=ark` of the API, the
+switch on the Metrics page. `custom` stands for metrics of functions, which Ark shows by their key alone.
+
+| Ark | here |
+|---|---|"""
+
+
+def _absent(group: str) -> str:
+    """Names of other services below a group that have no metric here, and why."""
+    rows = [f"| `{name}` | {en} | {zh} |" for name, (en, zh) in ABSENT.items() if name.split("/")[0] == group]
+    return "\n".join(["", "| Absent | Because | 原因 |", "|---|---|---|", *rows, ""]) if rows else ""
 
 
 _TABLE_HEAD = "| Metric | Unit | Aggregation | Healthy | Meaning | 含义 |\n|---|---|---|---|---|---|"

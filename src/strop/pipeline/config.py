@@ -24,6 +24,7 @@ from strop.pipeline.overrides import apply_overrides
 from strop.pipeline.resolved import HYPER, origins_of
 from strop.pipeline.reward_rules import reward_rules
 from strop.pipeline.training_types import type_complaints
+from strop.pipeline.watch_rules import watch_rules
 from strop.schema.config import FunctionModel, HyperParameters, JobConfig, TrainingType
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
@@ -190,6 +191,9 @@ def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Itera
             yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
     type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
     for path, message, fix in type_complaints(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    for path, message, fix in watch_rules(config) if type_is_clear else ():
         if checked.trusted(path):
             yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
     for index, key, message, fix in reward_rules(config.functions):

@@ -43,6 +43,9 @@ class Checked:
 def check_keys(file: JobFile) -> Checked:
     """Find everything wrong with names, types, ranges and the schema's own rules."""
     data = copy.deepcopy(file.data)
+    if isinstance(trackers := data.get("trackers"), list):
+        items = cast("list[Any]", trackers)
+        data["trackers"] = [{"type": item} if isinstance(item, str) else item for item in items]
     problems: list[Problem] = []
     doubtful: set[KeyPath] = set()
     for path in file.unread:
@@ -238,7 +241,8 @@ def _stand_in(path: KeyPath, number: int) -> Any:
         "datasets": [{"file_name": "stand-in"}],
         "file_name": "stand-in",
         "functions": [function],
-        "type": "reward",
+        "type": "tensorboard" if "trackers" in path else "reward",
+        "url": "http://stand.in",
         "fcmodel": function["fcmodel"],
         "classpath": f"stand.in{number}",
     }
@@ -273,6 +277,10 @@ def _example(key: str) -> str:
         "env": '{NAME: "value"}',
         "name": "calculator",
         "job_name": "calculator",
+        "trackers": "[tensorboard]",
+        "diagnosis": "{stop_on: [alarm]}",
+        "webhook": "{url: https://example.com/hook}",
+        "url": "https://example.com/hook",
     }
     return examples.get(key, "...")
 

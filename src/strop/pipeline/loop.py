@@ -184,6 +184,7 @@ class _Run(Course[Sample]):
             self.recorder.event("samples_dropped", dropped, step=step)
         measures = {
             "group/dropped_again": float(lost_again(lost)),
+            "fully_async/count/total_generated_samples": float(self.position.sampled_groups),
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **found.measures(),
             **self.judgement_measures(batch, sampled),

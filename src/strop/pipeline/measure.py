@@ -55,7 +55,8 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
         **_user_measures(members),
         **_best_and_worst(groups),
         **_pass_at_k(groups),
-        **_version_measures(members),
+        **_version_measures(groups),
+        **_processing_measures(groups),
         **_group_measures(groups),
         **_error_measures(members),
         **_latency_measures(members),
@@ -106,6 +107,8 @@ def timing_measures(
         "perf/time_per_step": step,
         "perf/throughput": _ratio(total, step * num_devices),
         "perf/sampling_tokens_per_s": _ratio(sampled, rollout),
+        "fully_async/trainer/idle_ratio": _ratio(rollout + timings.get("reward", 0.0), step),
+        "fully_async/rollouter/idle_ratio": 1.0 - _ratio(rollout, step),
     }
 
 
@@ -265,22 +268,52 @@ def _chance(scores: Sequence[float], k: int) -> float:
     return 1.0 - math.comb(bad, k) / math.comb(len(scores), k)
 
 
-def _version_measures(members: Sequence[Trajectory]) -> Values:
-    """How old the weights were that sampled, in policy versions behind the step's newest."""
-    ranges = [
-        (min(versions), max(versions))
-        for member in members
-        if (versions := [version for turn in member.turns for version in turn.policy_versions])
-    ]
+def _version_measures(groups: Sequence[Group]) -> Values:
+    """How old the weights were that sampled, in policy versions behind the step's newest. Samples and
+    trajectories with a token that is behind count as stale."""
+    ranges_of_groups = [list(map(_versions, _turned(group))) for group in groups]
+    ranges = [pair for of_group in ranges_of_groups for pair in of_group]
     newest = max((high for _, high in ranges), default=0)
     partial = [float(high != low) for low, high in ranges]
+    stale = [[low < newest for low, _ in of_group] for of_group in ranges_of_groups]
+    name = "fully_async"
     return {
         "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
         "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
-        "fully_async/partial/total_partial_num": math.fsum(partial) if partial else math.nan,
-        "fully_async/partial/partial_ratio": _mean(partial),
-        "fully_async/partial/max_partial_span": _largest([high - low for low, high in ranges]),
+        f"{name}/count/current_param_version": float(newest) if ranges else math.nan,
+        f"{name}/count/stale_samples_processed": float(sum(any(of_group) for of_group in stale)),
+        f"{name}/count/stale_trajectory_processed": float(sum(map(sum, stale))),
+        f"{name}/partial/total_partial_num": math.fsum(partial) if partial else math.nan,
+        f"{name}/partial/partial_ratio": _mean(partial),
+        f"{name}/partial/max_partial_span": _largest([high - low for low, high in ranges]),
     }
+
+
+def _turned(group: Group) -> list[Trajectory]:
+    """Those in which something was sampled."""
+    return [one for one in group.trajectories if one.num_sampled_tokens]
+
+
+def _versions(member: Trajectory) -> tuple[int, int]:
+    versions = [version for turn in member.turns for version in turn.policy_versions]
+    return min(versions), max(versions)
+
+
+def _processing_measures(groups: Sequence[Group]) -> Values:
+    """Seconds of one sample, from its first rollout to its last reward. Its rollouts run side by side, so the
+    slowest of them counts."""
+    seconds = [
+        max(one.rollout_s + one.reward_s for one in group.trajectories)
+        for group in groups
+        if group.trajectories
+    ]
+    values = {
+        "avg": _mean(seconds),
+        "max": _largest(seconds),
+        "min": _smallest(seconds),
+        **{f"tp{percent}": _percentile(seconds, percent) for percent in (50, 95, 99)},
+    }
+    return {f"fully_async/processing_time/{name}": value for name, value in values.items()}
 
 
 def _group_measures(groups: Sequence[Group]) -> Values:
@@ -340,6 +373,17 @@ def _largest(values: Sequence[float]) -> float:
 
 def _smallest(values: Sequence[float]) -> float:
     return float(min(values, default=math.nan))
+
+
+def _percentile(values: Sequence[float], percent: float) -> float:
+    """Between the two nearest values in proportion, as numpy has it."""
+    if not values:
+        return math.nan
+    ordered = sorted(values)
+    at = percent / 100.0 * (len(ordered) - 1)
+    low = math.floor(at)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (at - low) * (ordered[high] - ordered[low])
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -31,7 +31,7 @@ from strop.schema.config import JobConfig
 from strop.schema.example import Example
 
 VALIDATION = "validation/data/"
-_VALIDATED = {
+VALIDATED = {
     "actor/loss": "loss",
     "lm/perplexity": "perplexity",
     "dpo/rewards/accuracy": "preference_accuracy",
@@ -163,7 +163,7 @@ class _OfflineRun(Course[Example]):
         at, took = self.position, Stopwatch()
         with took("timing/s/validation"):
             found = await asyncio.to_thread(self.learner.measure, self.held_out)
-        measures = {f"{VALIDATION}{name}": found[key] for key, name in _VALIDATED.items() if key in found}
+        measures = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
         self.measured(at.step, **measures, **took.seconds)
         loss = found["actor/loss"]
         score = loss if math.isfinite(loss) else None

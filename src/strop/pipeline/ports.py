@@ -151,7 +151,11 @@ class Recorder(Protocol):
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None: ...
 
-    def metrics(self, step: int, values: Mapping[str, float]) -> None: ...
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Raises:
+        StoppedByDiagnosis: whoever listens has seen enough; the run ends after this step.
+        """
+        ...
 
     def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
         """`split` is `train` or `validation`."""

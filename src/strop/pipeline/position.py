@@ -24,10 +24,10 @@ class Position:
 
     `made_from` is what decides on the steps: with something else, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
-    Token counts are of the whole run so far. `skipped_steps` counts those in a row up to this one without
-    any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in their last draws,
-    with how many in a row. `idle` counts the steps in which there was nothing to learn from, `skipped` those
-    whose every update was left out for want of a finite gradient.
+    Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to
+    this one without any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in
+    their last draws, with how many in a row. `idle` counts the steps in which there was nothing to learn
+    from, `skipped` those whose every update was left out for want of a finite gradient.
     """
 
     made_from: MadeFrom
@@ -36,6 +36,7 @@ class Position:
     index: int = 0
     sampled_tokens: int = 0
     trained_tokens: int = 0
+    sampled_groups: int = 0
     epoch_ended: bool = False
     validations: tuple[tuple[int, float | None], ...] = ()
     skipped_steps: int = 0
@@ -72,6 +73,7 @@ class Position:
             index=draw.next_index,
             sampled_tokens=self.sampled_tokens + sampled,
             trained_tokens=self.trained_tokens + trained,
+            sampled_groups=self.sampled_groups + len(groups),
             epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
             skipped=self.skipped + (skipped_steps > 0),
@@ -135,6 +137,7 @@ def _read(saved: Mapping[str, Any], start: Position) -> Position:
         index=int(saved["index"]),
         sampled_tokens=int(saved["sampled_tokens"]),
         trained_tokens=int(saved["trained_tokens"]),
+        sampled_groups=int(saved["sampled_groups"]),
         epoch_ended=bool(saved["epoch_ended"]),
         validations=tuple((step, value) for step, value in saved["validations"]),
         skipped_steps=int(saved["skipped_steps"]),

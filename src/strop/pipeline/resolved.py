@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from strop.pipeline.job_file import JobFile, KeyPath, dotted
 from strop.pipeline.training_types import effective_keys
@@ -71,6 +72,14 @@ def describe(config: JobConfig) -> dict[str, Any]:
         function["runtime"]["env"] = dict.fromkeys(function["runtime"]["env"], MASK)
         if function["preset"] is None:
             del function["preset"], function["params"]
+    described["trackers"] = [
+        tracker.model_dump(mode="json", exclude_none=True) for tracker in config.trackers
+    ]
+    if (webhook := described["diagnosis"]["webhook"]) is not None:
+        # Whoever knows such an address may post to it.
+        address = urlsplit(str(webhook["url"]))
+        webhook["url"] = f"{address.scheme}://{address.hostname}/{MASK}"
+        webhook["secret"] = None if webhook["secret"] is None else MASK
     hyper = config.hyper_parameters
     values = described["training"]["hyper_parameters"] | {
         name: value(hyper) for name, (value, _) in IN_USE.items()
@@ -119,6 +128,8 @@ def _place(file: JobFile, path: KeyPath) -> str | None:
         ("name",): (("name",), ("job_name",)),
         ("model", "name"): (("model", "name"), ("model",)),
     }
+    if path[0] == "trackers" and path[2:] == ("type",):
+        aliases[path] = (path, path[:2])  # a tracker may be a word alone
     for known in aliases.get(path, (path,)):
         if (place := file.places.get(known)) is not None:
             name, colon, line = place.rpartition(":")

@@ -108,26 +108,72 @@ def _parquet(path: Path, limit: int) -> Iterator[tuple[int, bytes]]:
     number, num_bytes = 0, 0
     try:
         for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-            for row in batch.to_pylist():
-                number += 1
-                line = _json(row, f"{path}:{number}", path)
-                num_bytes += len(line)
-                if num_bytes > limit:
-                    raise _too_much(path, limit)
-                yield number, line
+            if num_bytes + _text_bytes(batch.columns) > limit:
+                raise _too_much(path, limit)
+            for rows in _parts(batch, path, number):
+                for row in rows:
+                    number += 1
+                    line = _json(row, f"{path}:{number}", path)
+                    num_bytes += len(line)
+                    if num_bytes > limit:
+                        raise _too_much(path, limit)
+                    yield number, line
     except _arrow_errors() as error:
         place = f"{path}:{number + 1}"
         raise _refusal(path, f"the Parquet file is damaged: {error}", "write it again", place) from error
 
 
+def _parts(batch: Any, path: Path, before: int) -> Iterator[list[dict[str, object]]]:
+    """The rows of a batch as Python values; one by one where all of them together would be too much."""
+    if _text_bytes(batch.columns) <= MAX_LINE_BYTES:
+        yield batch.to_pylist()
+        return
+    for at in range(batch.num_rows):
+        row = batch.slice(at, 1)
+        if _text_bytes(row.columns) > MAX_LINE_BYTES:
+            place = f"{path}:{before + at + 1}"
+            raise _refusal(
+                path, f"a row of more than {MAX_LINE_BYTES // 1024**2} MiB", "split its text", place
+            )
+        yield row.to_pylist()
+
+
+def _text_bytes(arrays: Sequence[Any]) -> int:
+    """Bytes of text that arrays hold once each row has its own: a dictionary has a text once for all rows."""
+    import pyarrow  # pyright: ignore[reportMissingTypeStubs]
+    import pyarrow.compute as compute  # pyright: ignore[reportMissingTypeStubs]
+
+    types, functions = cast("Any", pyarrow).types, cast("Any", compute)
+    total = 0
+    for array in arrays:
+        if types.is_dictionary(array.type):
+            lengths = functions.binary_length(array.dictionary)
+            total += functions.sum(lengths.take(array.indices)).as_py() or 0
+        elif types.is_list(array.type) or types.is_large_list(array.type):
+            total += _text_bytes([array.flatten()])
+        elif types.is_struct(array.type):
+            total += _text_bytes(array.flatten())
+        else:
+            total += array.nbytes
+    return total
+
+
 def _open_parquet(path: Path) -> Any:
+    """Texts stay in the dictionaries that the file has them in: one of megabytes may stand in every row."""
     try:
         import pyarrow.parquet as parquet  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
         fix = "pip install 'strop[parquet]', or write the rows out as JSON lines"
         raise _refusal(path, "the file is Parquet, and pyarrow is not installed", fix) from error
     try:
-        return cast("Any", parquet).ParquetFile(path)
+        schema = cast("Any", parquet).ParquetFile(path).schema
+        columns = [schema.column(index) for index in range(len(schema))]
+        texts = [
+            one.path
+            for one in columns
+            if one.physical_type == "BYTE_ARRAY" and one.logical_type.type in ("STRING", "NONE", "JSON")
+        ]
+        return cast("Any", parquet).ParquetFile(path, read_dictionary=texts)
     except _arrow_errors() as error:
         raise _refusal(path, f"the Parquet file is damaged: {error}", "write it again") from error
 

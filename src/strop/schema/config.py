@@ -24,6 +24,7 @@ from strop.schema.knob_rules import Contradiction
 from strop.schema.runtime import FunctionRuntime as FunctionRuntime
 from strop.schema.runtime import Timeout, Weight
 from strop.schema.section import Section
+from strop.schema.watching import DiagnosisConfig, TrackerConfig
 
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 """What a published model may be called: it becomes a folder."""
@@ -159,6 +160,8 @@ class JobConfig(Section):
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
+    trackers: tuple[TrackerConfig, ...] = ()
+    diagnosis: DiagnosisConfig = DiagnosisConfig()
     _origins: dict[str, str] = PrivateAttr(default_factory=dict[str, str])
 
     @model_validator(mode="before")
@@ -167,8 +170,13 @@ class JobConfig(Section):
         if not isinstance(data, dict):
             return data
         values = cast("dict[str, Any]", data)
-        model = values.get("model")
-        return {**values, "model": {"name": model}} if isinstance(model, str) else values
+        short: dict[str, Any] = {}
+        if isinstance(model := values.get("model"), str):
+            short["model"] = {"name": model}
+        if isinstance(trackers := values.get("trackers"), list):
+            items = cast("list[Any]", trackers)
+            short["trackers"] = [{"type": item} if isinstance(item, str) else item for item in items]
+        return {**values, **short}
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -190,6 +198,10 @@ class JobConfig(Section):
         for name in files:
             if files.count(name) > 1:
                 raise Contradiction(f"datasets: the file {name!r} stands twice", fix="keep one of them")
+        trackers = [tracker.type.value for tracker in self.trackers]
+        for name in trackers:
+            if trackers.count(name) > 1:
+                raise Contradiction(f"trackers: {name!r} stands twice", fix="keep one of them")
         return self
 
     @property

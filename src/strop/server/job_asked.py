@@ -85,6 +85,8 @@ class JobAsked(_Asked):
     rewards: Annotated[list[FunctionAsked], Field(max_length=MAX_ITEMS)] | None = None
     hyper_parameters: Settings | None = None
     resource_config: Settings | None = None
+    trackers: Annotated[list[str | Settings], Field(max_length=MAX_ITEMS)] | None = None
+    diagnosis: Settings | None = None
     training_type: str | None = None
     teacher_model: str | None = None
     job_name: Shown | None = Field(default=None, min_length=1, max_length=256)
@@ -144,7 +146,7 @@ def _problem(detail: Any) -> Problem:
         near = difflib.get_close_matches(str(path[-1]), _names_at(path[:-1]), n=1)
         return Problem(place=place, message="unknown", fix=f"did you mean {near[0]!r}?" if near else None)
     message = str(detail["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    secret = any(key in ("env", "mount_storage", "download_url") for key in path)
+    secret = any(key in ("env", "mount_storage", "download_url", "diagnosis") for key in path)
     found = "" if secret or detail["type"] == "value_error" else f"; found {_short(detail['input'])}"
     expected = message if detail["type"] == "value_error" else f"expected {message}"
     return Problem(place=place, message=expected + found)

@@ -7,11 +7,12 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from strop.observability.ark_view import by_ark_name
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job, JobStatus, Progress
 from strop.server.documented import EVENTS
@@ -32,7 +33,7 @@ from strop.store.database import Database
 from strop.store.events import list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
-from strop.store.metrics import step_metrics
+from strop.store.metrics import metric_names, step_metrics
 from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
@@ -90,11 +91,20 @@ def metrics(
     names: Annotated[
         str | None, Query(max_length=4096, description="names, separated by commas; all where absent")
     ] = None,
+    naming: Annotated[
+        Literal["strop", "ark"], Query(description="ark: by Ark's names, those that Ark has")
+    ] = "strop",
 ) -> Response:
     wanted = [name for name in names.split(",") if name] if names else None
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
-        curves = step_metrics(session, job_id, wanted)
+        if naming == "ark":
+            known = by_ark_name(metric_names(session, job_id))
+            ours = {name: known[name] for name in wanted or known if name in known}
+            found = step_metrics(session, job_id, list(ours.values()))
+            curves = {name: found[own] for name, own in ours.items()}
+        else:
+            curves = step_metrics(session, job_id, wanted)
     shown = {
         name: [{"step": step, "value": value} for step, value in points] for name, points in curves.items()
     }

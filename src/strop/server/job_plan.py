@@ -67,6 +67,9 @@ class Planner:
             plan.job["training"]["type"] = asked.training_type
         if asked.teacher_model is not None:
             plan.job["training"]["teacher_model"] = asked.teacher_model
+        for key in ("trackers", "diagnosis"):
+            if (given := getattr(asked, key)) is not None:
+                plan.job[key] = given
         self._resources(plan, asked.resource_config or {}, elsewhere)
         plan.job["datasets"] = self._datasets(plan, asked, folder)
         plan.job["functions"] = self._functions(plan, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import orjson
@@ -47,7 +47,8 @@ _ID_FIELDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
 def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServiceRequest:
     """Raises:
-    RequestError: it is no OTLP request. TooLargeError: it unpacks to more than is taken.
+    RequestError: it is no OTLP request, or has more spans than are taken at once. TooLargeError: it unpacks
+        to more than is taken.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
@@ -56,11 +57,12 @@ def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServic
     request = ExportTraceServiceRequest()
     try:
         if kind == PROTOBUF:
+            _refuse_too_many(num_spans(content))
             request.ParseFromString(content)
         else:
-            json_format.ParseDict(
-                _with_base64_ids(orjson.loads(content)), request, ignore_unknown_fields=True
-            )
+            said: Any = orjson.loads(content)
+            _refuse_too_many(_num_said(said))
+            json_format.ParseDict(_with_base64_ids(said), request, ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError, TypeError) as error:
         raise RequestError(f"the body is no OTLP trace request: {str(error)[:200]}") from error
     return request
@@ -78,21 +80,85 @@ def reply(rejected: int, why: str, *, content_type: str) -> bytes:
 
 
 def spans_of(request: ExportTraceServiceRequest) -> list[tuple[Span, Mapping[str, Any]]]:
-    """Every span, with the attributes of the resource that sent it.
-
-    Raises:
-        RequestError: more spans than are taken at once.
-    """
+    """Every span, with the attributes of the resource that sent it."""
     found: list[tuple[Span, Mapping[str, Any]]] = []
     for batch in request.resource_spans:
         resource = _attributes(batch.resource.attributes)
         service = str(resource.get("service.name", ""))[:256]
         for scoped in batch.scope_spans:
             scope = scoped.scope.name[:256]
-            if len(found) + len(scoped.spans) > MAX_SPANS:
-                raise RequestError(f"more than {MAX_SPANS} spans in one request", fix="send smaller batches")
             found += [(_span(one, scope, service), resource) for one in scoped.spans]
     return found
+
+
+def num_spans(content: bytes) -> int:
+    """How many spans a protobuf request has, told by its frames alone: read, a span of two bytes would take
+    hundreds. Counting ends beyond what is taken.
+
+    Raises:
+        DecodeError: its frames do not fit into each other.
+    """
+    count = 0
+    for resource in _frames(content, 0, len(content), 1):  # ExportTraceServiceRequest.resource_spans
+        for scope in _frames(content, *resource, 2):  # ResourceSpans.scope_spans
+            for _ in _frames(content, *scope, 2):  # ScopeSpans.spans
+                count += 1
+                if count > MAX_SPANS:
+                    return count
+    return count
+
+
+def _frames(content: bytes, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+    """Where the messages in field `wanted` begin and end."""
+    while at < end:
+        tag, at = _varint(content, at, end)
+        match tag & 7:
+            case 0:
+                _, at = _varint(content, at, end)
+            case 1:
+                at += 8
+            case 2:
+                size, at = _varint(content, at, end)
+                if tag >> 3 == wanted:
+                    yield at, min(at + size, end)
+                at += size
+            case 5:
+                at += 4
+            case _:
+                raise DecodeError("a field of a kind that OTLP has not")
+
+
+def _varint(content: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number and where the next thing stands."""
+    value = shift = 0
+    while at < end and shift < 70:
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise DecodeError("a number without its end")
+
+
+def _num_said(said: Any) -> int:
+    """As `num_spans`, of OTLP's JSON; what is no list of objects is for the parser to refuse."""
+
+    def each(holders: Any, *names: str) -> Iterator[Any]:
+        for holder in cast("list[Any]", holders) if isinstance(holders, list) else ():
+            if isinstance(holder, dict):
+                fields = cast("dict[str, Any]", holder)
+                yield next((fields[name] for name in names if name in fields), None)
+
+    scopes = each([said], "resourceSpans", "resource_spans")
+    spans = (two for one in scopes for two in each(one, "scopeSpans", "scope_spans"))
+    lists = (three for two in spans for three in each(two, "spans"))
+    return sum(len(cast("list[Any]", one)) for one in lists if isinstance(one, list))
+
+
+def _refuse_too_many(count: int) -> None:
+    if count > MAX_SPANS:
+        raise TooLargeError(f"more than {MAX_SPANS} spans in one request", fix="send smaller batches")
 
 
 def _unpacked(body: bytes, encoding: str) -> bytes:

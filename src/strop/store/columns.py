@@ -66,8 +66,8 @@ class Written(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is None:
-            return None
+        if value is None or (value.isascii() and "\0" not in value):
+            return value
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\ufffd")
 
 

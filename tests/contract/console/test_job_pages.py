@@ -21,6 +21,7 @@ PAGES = (
     "/console/jobs/ft-1/samples?sample=train-0",
     "/console/jobs/ft-1/rollouts",
     "/console/jobs/ft-1/metrics",
+    "/console/jobs/ft-1/metrics?naming=ark",
     "/console/jobs/ft-1/logs",
     "/console/jobs/ft-1/output",
     "/console/compare?job=ft-1&job=ft-2",
@@ -81,6 +82,18 @@ def test_a_clone_has_what_was_set_and_no_defaults_and_no_secrets(browser: httpx.
         "training": {"hyper_parameters": {"algorithm": "grpo", "learning_rate": 1e-6}},
     }  # fmt: skip
     assert "a secret that is not kept" in told
+
+
+def test_a_switch_shows_the_curves_that_ark_has_under_its_names(browser: httpx.Client):
+    own, arks = (browser.get(f"/console/jobs/ft-1/metrics{query}").text for query in ("", "?naming=ark"))
+    assert 'href="/console/jobs/ft-1/metrics?naming=ark"' in own
+    assert 'data-names="validation/data/reward/mean@1" data-title="test/reward/final_rewards"' in arks
+    assert "test/reward/final_rewards" not in own
+    assert "timing/s/step" not in arks
+    rows = browser.get("/console/jobs/ft-1/metrics.csv?naming=ark").text.splitlines()
+    assert rows[0] == "metric,step,value"
+    assert {row.split("/")[0] for row in rows[1:]} <= {"train", "test"}
+    assert browser.get("/console/jobs/ft-1/metrics?naming=other").status_code == 400
 
 
 def test_curves_come_as_columns_thinned_to_the_points_asked_for(browser: httpx.Client):

@@ -153,6 +153,7 @@ def test_a_part_that_fails_is_hidden_there_and_told_here(guide: Path) -> None:
     with container(guide, "Broken") as url, httpx.Client(trust_env=False) as client:
         theirs = client.post(f"{url}/api/v1", json=call, timeout=30).json()
     assert (theirs["status"], theirs["reward"]["reward_score"]) == ("success", 0.5)
-    ((status, mine),) = asyncio.run(ours(guide, "Broken", [call]))
-    assert (status, mine["status"], mine["error_code"]) == (200, "failed", "exception")
-    assert mine["error"].startswith("sub-reward 'judge' raised ValueError: no verdict (guide.py, line ")
+    for with_package in (False, True):
+        ((status, mine),) = asyncio.run(ours(guide, "Broken", [call], with_package=with_package))
+        assert (status, mine["status"], mine["error_code"]) == (200, "failed", "exception")
+        assert mine["error"].startswith("sub-reward 'judge' raised ValueError: no verdict (guide.py, line ")

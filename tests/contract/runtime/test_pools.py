@@ -6,7 +6,9 @@ import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -21,6 +23,7 @@ from strop.runtime.spec import WorkerSpec
 Until = Callable[..., Awaitable[None]]
 ProcessesOf = Callable[..., list[int]]
 StartInstance = Callable[..., Awaitable[Instance]]
+StartPool = Callable[..., Awaitable[Any]]
 
 SOURCE = """
 import asyncio, os
@@ -197,3 +200,28 @@ async def test_each_worker_has_a_folder_for_temporary_files_that_goes_with_it(
     assert extra["cores"] == 1
     await instance.close()
     assert not os.path.exists(extra["tmp"])  # noqa: ASYNC240 - a look
+
+
+WAITS = """
+import asyncio, os
+class F(AbstractRewardProcessor):
+    async def process(self, input):
+        while not os.path.exists("go"):
+            await asyncio.sleep(0.01)
+        return {"reward": {"reward_score": 1}}
+"""
+
+
+async def test_a_run_that_finds_the_queue_full_asks_again_until_it_is_answered(
+    start_pool: StartPool, until: Until, tmp_path: Path
+) -> None:
+    bench = await start_pool(WAITS, concurrency=1)
+    crew = bench.pool._instances["f"]._crew
+    crew.size = replace(crew.size, queue=1)
+    calls = [asyncio.create_task(bench.reward()) for _ in range(6)]
+    # One is in the worker and one waits; four are refused at once, and again whenever they ask.
+    await until(lambda: bench.pool.readings()["f"].errors.get("busy", 0) >= 12)
+    assert not any(call.done() for call in calls)
+    (tmp_path / "go").touch()
+    assert all(reply.ok for reply in await asyncio.gather(*calls))
+    assert bench.pool.readings()["f"].errors.keys() == {"busy"}

@@ -127,3 +127,14 @@ def test_metrics_are_written_as_parquet_with_their_types(job, tmp_path):
 def test_an_export_that_cannot_be_is_refused_with_the_fix(job):
     assert "--out" in strop("jobs", "metrics", job, "--format", "parquet").exception.fix
     assert strop("jobs", "metrics", job, "--out", "x.csv").exit_code == 2
+
+
+def test_metrics_are_shown_under_arks_names_and_others_are_told_to_be_missing(job):
+    done = strop("jobs", "metrics", job, "--names", "ark", "--json")
+    assert json.loads(done.output) == {"train/actor/entropy": [[step, 2.0] for step in (1, 2, 3, 4)]}
+    done = strop("jobs", "metrics", job, "--names", "ark", "train/actor/entropy", "actor/entropy")
+    assert done.exit_code == 1
+    assert "train/actor/entropy" in done.output
+    assert "nothing was recorded as actor/entropy" in done.output
+    out = strop("jobs", "metrics", job, "--names", "ark", "--format", "csv").output.splitlines()
+    assert out[1] == f"{JOB},train/actor/entropy,1,2.0"

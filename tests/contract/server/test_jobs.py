@@ -59,6 +59,26 @@ def test_v2_clients_nulls_and_empty_lists_count_as_absent(server):
     assert server.becomes(server.post("/fine-tunes", body)["job_id"], "SUCCEEDED")
 
 
+def test_trackers_and_a_webhook_reach_the_trainer_and_its_address_nobody_else(server):
+    diagnosis = {
+        "stop_on": ["alarm"],
+        "webhook": {"url": "https://hooks.example.com/T0/B1", "secret": SECRET},
+    }
+    body = server.job_body(job_name="waits", trackers=["prometheus"], diagnosis=diagnosis)
+    job = server.post("/fine-tunes", body)
+    server.post(f"/fine-tunes/{job['job_id']}/cancel")
+    with server.database.read() as session:
+        kept = get_submission(session, job["job_id"]).config
+    assert kept["trackers"] == [{"type": "prometheus"}]
+    assert kept["diagnosis"] == diagnosis
+    page = server.http.get(f"/fine-tunes/{job['job_id']}").text
+    assert SECRET not in page
+    assert "B1" not in page
+    message = refused(server, server.job_body(trackers=["prometeus"], diagnosis={"stop_on": ["P10"]}))
+    assert "'P10' is neither a rule nor a severity" in message
+    assert "did you mean 'prometheus'?" in message
+
+
 def test_secrets_of_functions_reach_the_trainer_and_nobody_else(server):
     body = server.job_body(job_name="quick")
     body["rewards"][0]["env"] = {"JUDGE_KEY": SECRET, "ON": True}

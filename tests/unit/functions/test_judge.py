@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -16,8 +17,8 @@ from starlette.routing import Route
 
 from strop.functions.judge import Endpoint, Hybrid, Judge, Rubric
 from strop.functions.preset_reward import PresetReward
-from strop.functions.presets import CannotScore
-from strop.schema.function import RewardInput, TaskStatus
+from strop.functions.presets import CannotScore, judged
+from strop.schema.function import RewardInput, RewardOutput, TaskStatus
 
 RUBRIC = Rubric(criterion="Is it polite?", anchors={1: "insults", 5: "kind"})
 AT_ONCE = {"retry-after-ms": "1"}
@@ -266,6 +267,43 @@ async def test_a_failed_rule_stops_before_the_judge_is_paid(bench: Bench):
     no_truth = ask("4").model_copy(update={"ground_truth": None})
     assert (await mixed.process(no_truth)).status is TaskStatus.FAILED
     await judge.close()
+
+
+async def test_as_a_preset_a_judge_is_asked_by_the_parameters_of_the_job(bench: Bench):
+    bench.replies = [grade(4)]
+    params = {
+        "model": "judge",
+        "base_url": f"{bench.url}/v1",
+        "criterion": "Is it polite?",
+        "worst": "insults",
+        "best": "kind",
+        "retries": 0,
+        "price_prompt": 2.0,
+    }
+    output = await awaited(PresetReward("judge", params), ask("Good day."))
+    assert (output.status, output.reward.reward_score) == (TaskStatus.SUCCESS, 0.75)
+    assert output.reward.reward_metrics == {"judged": 1.0, "cost": pytest.approx(0.002), "calls": 1.0}
+    for part in ("Is it polite?", "1: insults", "5: kind", "2 + 2?", "REFERENCE", "Good day."):
+        assert part in bench.prompt(), part
+    again = await awaited(PresetReward("judge", params), ask("Good day."))
+    assert (again.reward.reward_metrics or {})["calls"] == 0.0
+    assert (await awaited(PresetReward("judge", params), ask(" "))).reward.reward_score == 0.0
+    assert len(bench.asked) == 1
+    bench.replies = [status(500)]
+    away = await awaited(PresetReward("judge", params), ask("Good night."))
+    assert (away.status, away.error_code) == (TaskStatus.FAILED, "cannot_score")
+    no_truth = ask("Hello.").model_copy(update={"ground_truth": None})
+    bench.replies = [grade(1)]
+    assert (await awaited(PresetReward("judge", params), no_truth)).reward.reward_score == 0.0
+    assert "REFERENCE" not in bench.prompt()
+    for one in judged._judges.pop(asyncio.get_running_loop()).values():
+        await one.close()
+
+
+async def awaited(reward: PresetReward, given: RewardInput) -> RewardOutput:
+    output = reward.process(given)
+    assert inspect.isawaitable(output)
+    return await output
 
 
 def test_what_cannot_be_meant_is_refused_at_once():

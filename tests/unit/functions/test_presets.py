@@ -303,7 +303,7 @@ def test_as_a_reward_a_preset_fails_where_there_is_no_score():
 
 
 def test_every_preset_is_a_callable_of_its_name_with_described_parameters():
-    assert len(all_presets()) == 14
+    assert len(all_presets()) == 15
     for name, preset in all_presets().items():
         assert getattr(presets, name) is preset.score
         assert preset.summary.endswith((".", ":"))
@@ -325,6 +325,7 @@ def test_every_preset_is_a_callable_of_its_name_with_described_parameters():
         ("overlong_penalty", {"limit": 9, "buffer": 10}, ("params", "buffer"), "more than limit", ""),
         ("json_schema", {"schema": {"type": "strin"}}, ("params", "schema"), "no JSON Schema", ""),
         ("format_match", {}, ("params", "tags"), "give tags or a pattern", ""),
+        ("judge", {"model": "m", "criterion": "c", "worst": "w"}, ("params", "best"), "missing", "add best"),
         ("format_match", {"tags": ["<a>"]}, ("params", "tags"), "'<a>' is no name", ""),
         ("numeric_close", {"absolute": float("nan")}, ("params", "absolute"), "finite", ""),
         ("code_tests", {"url": "x", "language": "python"}, ("params", "url"), "pattern", ""),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -120,10 +121,34 @@ def test_a_template_that_would_quote_argument_text_gets_the_object() -> None:
     assert '"arguments": {"a": 1}}' in prompt.text
 
 
-def test_tools_are_refused_by_a_template_that_has_none() -> None:
-    with pytest.raises(RequestRefused, match="the chat template of this model has no tools") as refused:
-        Renderer(tiny_tokenizer()).prompt([USER], [TOOL])
-    assert refused.value.body["error"]["param"] == "tools"
+def test_a_template_without_tools_gets_them_in_the_system_message() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    text = Renderer(tiny_tokenizer()).prompt([system, USER], [TOOL]).text
+    assert text.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n\n")
+    assert f"<tools>\n{json.dumps(TOOL)}\n</tools>" in text
+    without = Renderer(tiny_tokenizer()).prompt([USER], [TOOL]).text
+    assert without.startswith("<|im_start|>system\n# Tools\n\n")
+    assert Renderer(tiny_tokenizer()).prompt([USER], None).text.startswith("<|im_start|>user\n")
+
+
+def test_calls_and_results_keep_their_ids_also_where_the_template_knows_no_tools() -> None:
+    tokenizer = tiny_tokenizer()
+    renderer = Renderer(tokenizer)
+    arguments = '{"a":12,   "b":30}'
+    said = f'Having.\n<tool_call>\n{{"name": "calculator", "arguments": {arguments}}}\n</tool_call>'
+    first = renderer.prompt([USER], [TOOL])
+    sampled = [*tokenizer.encode(said), 2]
+    call = {"id": "call_1", "type": "function", "function": {"name": "calculator", "arguments": arguments}}
+    messages = [
+        USER,
+        {"role": "assistant", "content": "Having.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "42"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "error: none"},
+    ]
+    second = renderer.prompt(messages, [TOOL], [renderer.after(first, sampled, [USER])])
+    assert second.token_ids[: len(first.token_ids) + len(sampled)] == (*first.token_ids, *sampled)
+    results = "<tool_response>\n42\n</tool_response>\n<tool_response>\nerror: none\n</tool_response>"
+    assert second.text.endswith(f"<|im_start|>user\n{results}<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_text_parts_are_joined_and_developer_is_system() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from fakes.bench import Bench, job, rows
 from fakes.functions import one_call_agent
+from strop.errors import StoppedByDiagnosis
 from strop.observability.metrics import UnknownMetricError
 from strop.pipeline.failures import NothingLearned
 from strop.schema.job import JobStatus
@@ -129,6 +130,32 @@ async def test_no_id_is_used_twice_in_a_run(bench):
     await bench.train(job(max_steps=9, batch_size=2, eval_steps=1), rows(4))
     opened = [rollout_id for rollout_id, _ in bench.capture.opened]
     assert len(opened) == len(set(opened)) == 9 * 8 + 10 * 3
+
+
+async def test_a_recorder_that_has_seen_enough_ends_the_run_with_the_step_saved(bench):
+    def enough(entry):
+        if (
+            entry[:2] == ("metrics", 2)
+            and 2 in bench.recorder.values
+            and "actor/loss" in bench.recorder.values[2]
+        ):
+            raise StoppedByDiagnosis("step 2: entropy is gone")
+
+    bench.recorder.on = enough
+    with pytest.raises(StoppedByDiagnosis, match="entropy is gone"):
+        await bench.train(job(max_steps=5, eval_steps=99))
+    assert [one["step"] for one in bench.recorder.checkpoints] == [2]
+    assert not bench.recorder.checkpoints[0]["published"]
+    assert (bench.recorder.statuses[-1], bench.recorder.error) == (
+        JobStatus.FAILED,
+        "step 2: entropy is gone",
+    )
+
+
+async def test_samples_are_counted_over_the_whole_run(bench):
+    await bench.train(job(max_steps=3, batch_size=2))
+    name = "fully_async/count/total_generated_samples"
+    assert [bench.recorder.values[step][name] for step in (1, 2, 3)] == [2.0, 4.0, 6.0]
 
 
 async def test_tokens_are_counted(bench):

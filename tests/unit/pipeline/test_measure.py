@@ -239,7 +239,8 @@ def test_latencies_are_means_of_one_trajectory(values):
 
 def test_nothing_measured_is_nan_and_never_zero():
     values = rollout_measures((), epoch=0)
-    counts = {"trace/training/epoch", "group/dropped"}
+    stale = (f"fully_async/count/stale_{what}_processed" for what in ("samples", "trajectory"))
+    counts = {"trace/training/epoch", "group/dropped", *stale}
     assert {name for name, value in values.items() if not math.isnan(value)} == counts
     assert all(math.isnan(value) for value in validation_measures(()).values())
 
@@ -288,6 +289,8 @@ def test_tokens_are_divided_by_the_seconds_of_their_phase():
             "perf/time_per_step": 8.0,
             "perf/throughput": 42 / 16.0,
             "perf/sampling_tokens_per_s": 2.75,
+            "fully_async/trainer/idle_ratio": 0.5,
+            "fully_async/rollouter/idle_ratio": 0.5,
         }
     )
 

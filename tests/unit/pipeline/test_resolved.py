@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from strop.errors import ConfigError
 from strop.pipeline.config import load_job
 from strop.pipeline.job_file import dotted
 from strop.pipeline.resolved import IN_USE, describe, leaves
 from strop.schema.config import HyperParameters
+from strop.trackers import extras
 
 JOB = """\
 job_name: calculator
@@ -60,6 +62,7 @@ def test_every_value_says_where_it_came_from(load):
         "mode": "default",
         "workspace_dir": "default",
         "tuned_model_name": "default",
+        "diagnosis.webhook": "default",
         "datasets[0].type": "default",
         "datasets[0].data_source_type": "default",
         "datasets[0].file_name": "job.yaml:4",
@@ -124,3 +127,44 @@ def test_no_value_is_left_open_in_the_description():
         name for name, info in HyperParameters.model_fields.items() if info.default_factory is not None
     }
     assert optional | follows == set(IN_USE)
+
+
+def test_trackers_and_the_webhook_are_told_with_their_lines_and_without_secrets(tmp_path: Path, load):
+    told = (
+        "trackers:\n  - tensorboard\n  - {type: mlflow, experiment: sums}\ndiagnosis:\n  stop_on: [alarm]\n"
+    )
+    hook = "  webhook: {url: 'https://hooks.example.com/T0/secret', secret: 0123456789abcdef}\n"
+    (tmp_path / "job.yaml").write_text(JOB + told + hook)
+    config = load()
+    assert (config.diagnosis.webhook.secret, config.trackers[1].experiment) == ("0123456789abcdef", "sums")
+    described = describe(config)
+    assert described["trackers"] == [{"type": "tensorboard"}, {"type": "mlflow", "experiment": "sums"}]
+    assert described["diagnosis"] == {
+        "stop_on": ["alarm"],
+        "webhook": {"url": "https://hooks.example.com/***", "secret": "***"},
+    }
+    first = JOB.count("\n") + 2
+    assert config.origins["trackers[0].type"] == f"job.yaml:{first}"
+    assert config.origins["trackers[1].experiment"] == f"job.yaml:{first + 1}"
+    assert config.origins["diagnosis.stop_on[0]"] == f"job.yaml:{first + 3}"
+
+
+def test_a_tracker_whose_extra_is_not_installed_is_refused_with_the_command(
+    tmp_path: Path, load, monkeypatch
+):
+    (tmp_path / "job.yaml").write_text(JOB + "trackers: [prometheus, wandb]\n")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "wandb" else object())
+    with pytest.raises(ConfigError) as caught:
+        load()
+    [problem] = caught.value.problems
+    assert problem.message == "trackers[1].type: wandb is not installed where the job is trained"
+    assert problem.fix == "pip install 'strop[wandb]'"
+
+
+def test_a_diagnosis_of_a_training_without_rollouts_is_refused(tmp_path: Path, load):
+    text = JOB.replace("training:\n", "training:\n  type: sft\n").replace("    algorithm: dapo\n", "")
+    head, _, tail = text.partition("functions:\n")
+    text = head + tail[tail.index("training:") :].replace("    max_prompt_length: 100\n", "")
+    (tmp_path / "job.yaml").write_text(text + "diagnosis: {stop_on: [alarm]}\n")
+    with pytest.raises(ConfigError, match="has no effect in training type sft: the rules judge rollouts"):
+        load()

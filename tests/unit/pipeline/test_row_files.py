@@ -1,5 +1,6 @@
 """The same rows out of text, gzip and Parquet."""
 
+import gc
 import gzip
 import json
 from datetime import UTC, datetime
@@ -171,3 +172,33 @@ def test_only_the_assistant_calls_tools(tmp_path: Path) -> None:
     assert problems_of(tmp_path, row) == [
         "messages[0].tool_calls: only the assistant calls tools, this is from 'user'"
     ]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_value_that_parquet_has_once_is_not_in_memory_once_for_every_row(
+    tmp_path: Path, nested: bool
+) -> None:
+    text = "x" * 2**20
+    row = {"messages": [{"role": "user", "content": text}]} if nested else {"prompt": text}
+    path, pool = tmp_path / "rows.parquet", pyarrow.default_memory_pool()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row] * 256), path, compression="zstd")
+    assert path.stat().st_size < 2**20
+    gc.collect()
+    before, most, count = pool.bytes_allocated(), 0, 0
+    for _, line in numbered_lines(path):
+        most, count = max(most, pool.bytes_allocated() - before), count + 1
+        assert json.loads(line) == row
+    assert count == 256
+    assert most < 64 * 2**20  # all rows of the batch are 256 MiB
+
+
+def test_a_row_of_parquet_may_be_as_long_as_a_line_of_text(tmp_path: Path) -> None:
+    rows = [{"prompt": "short"}, {"prompt": "x" * 2**16}, {"prompt": "short"}]
+    path = tmp_path / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(row_files, "MAX_LINE_BYTES", 2**15)
+        with pytest.raises(DataError) as caught:
+            list(numbered_lines(path))
+    [problem] = caught.value.problems
+    assert problem.place == f"{path}:2"

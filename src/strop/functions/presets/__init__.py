@@ -5,12 +5,13 @@
     1.0
 
 What each takes is in docs/rewards.md. They give 0 to 1, penalties 0 to -1; they raise `CannotScore` where
-there is no score to give.
+there is no score to give. `judge` asks a model, and is awaited.
 """
 
 from strop.functions.presets.answer import Answer, CannotScore, RowLacks, Scored
 from strop.functions.presets.code import check_code_tests, code_tests
 from strop.functions.presets.equations import math_equal
+from strop.functions.presets.judged import judge
 from strop.functions.presets.lengths import (
     check_length_penalty,
     check_overlong_penalty,
@@ -41,6 +42,7 @@ NAMES = (
     "format_match",
     "code_tests",
     "tool_use",
+    "judge",
     "answered",
     "length_penalty",
     "overlong_penalty",
@@ -65,6 +67,7 @@ __all__ = [
     "exact_match",
     "format_match",
     "json_schema",
+    "judge",
     "length_penalty",
     "math_equal",
     "numeric_close",

@@ -4,7 +4,7 @@ kind of function.
 >>> from strop.functions.testing import ScriptedModel, run_rollout
 """
 
-from strop.functions.testing.calls import run_group_reward, run_reward, run_rollout
+from strop.functions.testing.calls import run_ark, run_group_reward, run_reward, run_rollout
 from strop.functions.testing.recording import Recording
 from strop.functions.testing.said import Refusal, Said, ToolCall, calls, cut, refuses
 from strop.functions.testing.scripted import ScriptedModel
@@ -18,6 +18,7 @@ __all__ = [
     "calls",
     "cut",
     "refuses",
+    "run_ark",
     "run_group_reward",
     "run_reward",
     "run_rollout",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
+from strop.functions.ark import input_of_body, reply_of_output
 from strop.functions.processor import AbstractProcessor
 from strop.functions.testing.endpoint import Endpoint
 from strop.schema.function import (
@@ -93,6 +94,19 @@ def run_group_reward(
     if len(scored.reward.rewards) != len(outputs):
         raise ValueError(f"{len(scored.reward.rewards)} rewards for {len(outputs)} agent outputs")
     return scored
+
+
+def run_ark(processor: Processor, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a `reward_fn` answers to the body of Ark's test page, in its envelope or bare.
+
+    `load_processor("reward.py:reward_fn", folder)` gives the processor, with `rl_types` at hand.
+
+    Raises:
+        What the function raises. ValueError: the body has no completions or no sample, or the answer has
+        another number of rewards. pydantic.ValidationError: its answer cannot be read.
+    """
+    payload = GroupRewardInput.model_validate(input_of_body(request))
+    return reply_of_output(_checked(GroupRewardOutput, _answer(processor, payload)).model_dump())
 
 
 def agent_output(output: AgentOutput | RolloutOutput | str) -> AgentOutput:

@@ -2,6 +2,7 @@
 
 from strop.observability.catalogue.actor import ACTOR
 from strop.observability.catalogue.critic import CRITIC
+from strop.observability.catalogue.fully_async import ABSENT, FULLY_ASYNC
 from strop.observability.catalogue.group import GROUP
 from strop.observability.catalogue.offline import OFFLINE
 from strop.observability.catalogue.perf import PERF
@@ -10,7 +11,18 @@ from strop.observability.catalogue.trace import TRACE
 from strop.observability.catalogue.trajectory import TRAJECTORY
 from strop.observability.catalogue.validation import VALIDATION
 
-CATALOGUE = (*CRITIC, *VALIDATION, *ACTOR, *OFFLINE, *TRAJECTORY, *GROUP, *TRACE, *TIMING, *PERF)
+CATALOGUE = (
+    *CRITIC,
+    *VALIDATION,
+    *ACTOR,
+    *OFFLINE,
+    *TRAJECTORY,
+    *FULLY_ASYNC,
+    *GROUP,
+    *TRACE,
+    *TIMING,
+    *PERF,
+)
 """In the order a reader wants them: does it learn, then why, then how fast."""
 
-__all__ = ["CATALOGUE"]
+__all__ = ["ABSENT", "CATALOGUE"]

@@ -93,24 +93,4 @@ TRAJECTORY = (
         "同 trajectory/staleness/mean，取最陈旧的轨迹。",
         how=Aggregation.MAX,
     ),
-    metric(
-        "fully_async/partial/total_partial_num",
-        "count",
-        "Trajectories whose tokens were sampled under more than one policy version.",
-        "词元跨越多个策略版本采样的轨迹数。",
-        how=Aggregation.SUM,
-    ),
-    metric(
-        "fully_async/partial/partial_ratio",
-        "share",
-        "Share of trajectories whose tokens were sampled under more than one policy version.",
-        "词元跨越多个策略版本采样的轨迹占比。",
-    ),
-    metric(
-        "fully_async/partial/max_partial_span",
-        "versions",
-        "Largest difference of policy versions within a trajectory.",
-        "单条轨迹内策略版本之差的最大值。",
-        how=Aggregation.MAX,
-    ),
 )

@@ -1,0 +1,1 @@
+"""Puts the project's folder into the import path, as a run does."""

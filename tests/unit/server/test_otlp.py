@@ -1,0 +1,71 @@
+"""Spans counted by the frames of a request, before anything of it is read."""
+
+import orjson
+import pytest
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from fakes.spans import otlp_request
+from strop.errors import RequestError, TooLargeError
+from strop.server import otlp
+
+
+def nested(counts: list[list[int]]) -> ExportTraceServiceRequest:
+    """Resources with scopes with so many spans, among other fields at every level."""
+    request = ExportTraceServiceRequest()
+    for scopes in counts:
+        resource = request.resource_spans.add(schema_url="https://x")
+        resource.resource.attributes.add(key="a").value.string_value = "\x12\x02\x12\x00"
+        for number in scopes:
+            scope = resource.scope_spans.add(schema_url="https://y")
+            scope.scope.name = "s"
+            for index in range(number):
+                scope.spans.add(name="n" * index, start_time_unix_nano=index, flags=7)
+    return request
+
+
+@given(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=3))
+def test_the_count_is_that_of_the_spans_however_they_are_nested(counts: list[list[int]]):
+    assert otlp.num_spans(nested(counts).SerializeToString()) == sum(map(sum, counts))
+
+
+@given(st.binary(max_size=200))
+def test_whatever_the_parser_reads_is_counted_and_nothing_else_breaks_the_count(body: bytes):
+    request = ExportTraceServiceRequest()
+    try:
+        request.ParseFromString(body)
+    except DecodeError:
+        request = None
+    try:
+        count = otlp.num_spans(body)
+    except DecodeError:
+        return
+    if request is not None:
+        assert count == sum(len(two.spans) for one in request.resource_spans for two in one.scope_spans)
+
+
+@pytest.mark.parametrize("kind", [otlp.PROTOBUF, otlp.JSON])
+def test_a_body_of_too_many_spans_is_refused_without_being_read(kind: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "MAX_SPANS", 4)
+    monkeypatch.setattr(otlp.json_format, "ParseDict", None)
+    request = otlp_request(5)
+    body = (
+        request.SerializeToString() if kind == otlp.PROTOBUF else json_format.MessageToJson(request).encode()
+    )
+    with pytest.raises(TooLargeError, match="more than 4 spans"):
+        otlp.parse(body, content_type=kind, encoding="")
+
+
+def test_as_many_as_are_taken_are_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "MAX_SPANS", 4)
+    told = otlp.parse(otlp_request(4).SerializeToString(), content_type=otlp.PROTOBUF, encoding="")
+    assert len(otlp.spans_of(told)) == 4
+
+
+@pytest.mark.parametrize("said", [3, {"resourceSpans": 3}, {"resourceSpans": [{"scopeSpans": [3]}]}])
+def test_json_of_another_shape_is_the_parsers_to_refuse(said: object):
+    with pytest.raises(RequestError):
+        otlp.parse(orjson.dumps(said), content_type=otlp.JSON, encoding="")
