@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai import AsyncOpenAI
 
 from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOutput
 
@@ -43,31 +43,27 @@ SCHEMAS = [
 class ToolLoop(AbstractRolloutProcessor):
     """Calls the model until it answers without a tool."""
 
-    def setup(self) -> None:
-        # One client for all rollouts: a new one each time would load the certificates anew, some 40 ms.
-        self.client = AsyncOpenAI(api_key="set for each rollout", http_client=DefaultAioHttpClient())
-
     async def process(self, input: RolloutInput) -> RolloutOutput:
         resource = input.model_resource
         messages: list[Any] = list(input.messages)
         num_errors = 0
-        client = self.client.with_options(
+        async with AsyncOpenAI(
             base_url=resource.base_url, api_key=resource.api_key.get_secret_value()
-        )
-        for _ in range(MAX_TURNS):
-            completion = await client.chat.completions.create(
-                model=resource.model_name,
-                messages=messages,
-                tools=SCHEMAS,  # pyright: ignore[reportArgumentType]
-            )
-            answer = completion.choices[0].message
-            messages.append(answer.model_dump(exclude_none=True))
-            if not answer.tool_calls:
-                break
-            for call in answer.tool_calls:
-                result = use(call.function.name, call.function.arguments)  # pyright: ignore[reportAttributeAccessIssue]
-                num_errors += result.startswith("error: ")
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+        ) as client:
+            for _ in range(MAX_TURNS):
+                completion = await client.chat.completions.create(
+                    model=resource.model_name,
+                    messages=messages,
+                    tools=SCHEMAS,  # pyright: ignore[reportArgumentType]
+                )
+                answer = completion.choices[0].message
+                messages.append(answer.model_dump(exclude_none=True))
+                if not answer.tool_calls:
+                    break
+                for call in answer.tool_calls:
+                    result = use(call.function.name, call.function.arguments)  # pyright: ignore[reportAttributeAccessIssue]
+                    num_errors += result.startswith("error: ")
+                    messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         return RolloutOutput(
             agent_output=AgentOutput(
                 messages=messages,

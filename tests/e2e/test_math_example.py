@@ -10,12 +10,13 @@ from pathlib import Path
 from fakes.command import Strop
 from fakes.model import save_tiny_model
 from strop.store.database import open_database
+from strop.store.jobs import list_jobs
 from strop.store.metrics import step_metrics
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "math"
 
 
-def test_the_example_trains_and_measures_every_reward_as_ark_does(strop: Strop, tmp_path: Path) -> None:
+def test_every_reward_of_the_example_is_measured_as_ark_does(strop: Strop, tmp_path: Path) -> None:
     folder = tmp_path / "math"
     shutil.copytree(EXAMPLE, folder)
     save_tiny_model(folder / "model")
@@ -29,9 +30,9 @@ def test_the_example_trains_and_measures_every_reward_as_ark_does(strop: Strop, 
     ]
     sets = [part for one in small for part in ("--set", one)]
     done = strop("run", folder / "job.yaml", "--json", *sets)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["status"], told["steps"]) == ("SUCCEEDED", 3)
+    # So small a model never answers in the form asked for, so every group gets one reward.
+    assert done.returncode == 1, done.stderr
+    assert "nothing was learned" in done.stderr
 
     names = [
         "trace/reward/right/bon",
@@ -44,7 +45,8 @@ def test_the_example_trains_and_measures_every_reward_as_ark_does(strop: Strop, 
     ]
     database = open_database(f"sqlite:///{tmp_path}/home/strop.db")
     with database.read() as session:
-        found = step_metrics(session, told["job_id"], names)
+        (run,) = list_jobs(session).items
+        found = step_metrics(session, run.job_id, names)
     database.close()
     curves = {name: [value for _, value in found[name]] for name in names}
     assert all(len(values) == 3 for values in curves.values())

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
 
 from strop.cli.flow import PipelineFlow
@@ -204,7 +205,20 @@ def serving(
     make_replica: Callable[[ReplicaSpec], Runs] = Replica,
     **settings: Any,
 ) -> Generator[Server]:
-    """Serve in a thread until the block ends."""
+    """Serve in a thread until the block ends; its home is the process's in the meantime, as in `strop up`."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("STROP_HOME", str(home))
+        yield from _serving(home, trainer, port, end_trainers, make_replica, settings)
+
+
+def _serving(
+    home: Path,
+    trainer: tuple[str, ...],
+    port: int,
+    end_trainers: bool,
+    make_replica: Callable[[ReplicaSpec], Runs],
+    settings: dict[str, Any],
+) -> Generator[Server]:
     chosen = Settings(home=home, **settings)
     app = create_app(chosen, PipelineFlow(), trainer_command=trainer, make_replica=make_replica)
     pages = mount_console(app, app.state.services)

@@ -50,7 +50,8 @@ def text_tokens(folder: Path) -> TextTokens:
 
 
 def too_long(config: JobConfig) -> list[Problem]:
-    """Every row of a checked job that is longer than the job allows; none where the model is not here yet.
+    """Every row of a checked job that is longer than the job allows; none where the model is not here yet,
+    or is one that cannot be loaded, which its trainer tells.
 
     Concurrency:
         One call at a time counts; others wait.
@@ -62,7 +63,10 @@ def too_long(config: JobConfig) -> list[Problem]:
         return []
     problems: list[Problem] = []
     with _one_at_a_time:
-        check = _checker(config, folder)
+        try:
+            check = _checker(config, folder)
+        except ModelError:
+            return []
         for dataset in config.datasets:
             try:
                 check(Path(dataset.file_name))
@@ -98,7 +102,7 @@ def _loaded(folder: Path, _stamp: tuple[int, ...]) -> Any:
     logging.set_verbosity_error()
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # of files that hold anything
         raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
     finally:
         logging.set_verbosity(verbosity)

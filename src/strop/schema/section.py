@@ -15,7 +15,12 @@ class Section(BaseModel):
     """Keys and values that are refused where they are unknown, and never change. Numbers are finite."""
 
     model_config = ConfigDict(
-        extra="forbid", protected_namespaces=(), populate_by_name=True, frozen=True, allow_inf_nan=False
+        extra="forbid",
+        protected_namespaces=(),
+        populate_by_name=True,
+        frozen=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,  # some of it is secret
     )
 
     @field_validator("*", mode="after")

@@ -48,7 +48,7 @@ def test_right_programs_are_rewarded_and_others_not(house, monkeypatch: pytest.M
     assert output.reward.rewards[0].reward_metrics["cases_passed"] == 0.25
 
 
-def test_a_job_trains_through_the_sandbox(house, tmp_path: Path) -> None:
+def test_a_job_is_scored_by_the_sandbox_step_after_step(house, tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
     changes = {"model": tmp_path / "model", "max_steps": 2, "n_rollouts": 2, "batch_size": 2, "max_tokens": 8}
     settings = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
@@ -76,7 +76,10 @@ def test_a_job_trains_through_the_sandbox(house, tmp_path: Path) -> None:
         text=True,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    # Nothing that so small a model says is a program, so every group gets one reward.
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "nothing was learned" in done.stderr
+    assert "Of 2 steps, 2 had nothing to learn from" in done.stderr
     assert submissions(house) - before == 2 * 2 * 2
 
 

@@ -198,7 +198,7 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
         (
             {"rollout": {"rollout_id": "ro-unknown", "cpu": -1, "weigth": 1}},
             [
-                "rollout.cpu: expected greater than 0; found -1",
+                "rollout.cpu: expected greater than or equal to 0.01; found -1",
                 "rollout.weigth: unknown (did you mean 'weight'?)",
             ],
         ),

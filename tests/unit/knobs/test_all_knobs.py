@@ -46,6 +46,19 @@ def keys_below(section: KeyPath) -> Iterator[str]:
             yield dotted(path).replace("[0]", "[]")
 
 
+TESTS = Path(__file__).parents[2]
+SHOWN_IN = {
+    "trackers[].": "unit/trackers/test_sinks.py",
+    "diagnosis.webhook.": "unit/diagnosis/test_webhook.py",
+    "diagnosis.stop_on": "unit/cli/test_examiner.py",
+}
+"""Keys of whole parts that have tests of their own, by how they begin."""
+
+
 def test_every_other_key_of_a_job_has_a_probe_too():
     keys = {key for key in keys_below(()) if not key.startswith("training.hyper_parameters.")}
-    assert keys - {"job_name"} == probes_of("test_job_probes") - {"model"}
+    apart = {key for key in keys if key.startswith(tuple(SHOWN_IN))}
+    assert keys - apart - {"job_name"} == probes_of("test_job_probes") - {"model"}
+    for key in apart:
+        (file,) = (file for start, file in SHOWN_IN.items() if key.startswith(start))
+        assert key.rpartition(".")[2] in (TESTS / file).read_text(), f"{file} shows no effect of {key}"

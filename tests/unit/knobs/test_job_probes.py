@@ -103,7 +103,13 @@ def _(folder: Path) -> None:
             store=SimpleNamespace(flush=lambda: None, database=database),
             machines=SimpleNamespace(recorder=SimpleNamespace(event=lambda *a, **b: None)),
         )
-        ended = SimpleNamespace(status=JobStatus.SUCCEEDED, checkpoint=place, steps=step, validations=())
+        ended = SimpleNamespace(
+            status=JobStatus.SUCCEEDED,
+            checkpoint=place,
+            steps=step,
+            validations=(),
+            already_finished=False,
+        )
         names.append(publish(said, ended))
     database.close()
     assert names == ["mine", "ft-2"]

@@ -111,7 +111,7 @@ def test_weights_and_biases_offline_holds_the_run_until_it_is_synced(
 
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY"):
         monkeypatch.delenv(name, raising=False)
-    feed(run, type="wandb", mode="offline", project="sums")
+    feed(run, type="wandb", mode="offline", project="sums", entity="team")
     [path] = run.folder.glob("wandb/offline-run-*/run-ft-1.wandb")
 
     def read():
@@ -132,11 +132,17 @@ def test_weights_and_biases_offline_holds_the_run_until_it_is_synced(
         {**STEPS[2], "step": 2},
     ]
     [about] = [one.run for one in records if one.WhichOneof("record_type") == "run"]
-    assert (about.run_id, about.project, about.display_name) == ("ft-1", "sums", "calculator")
+    assert (about.run_id, about.project, about.entity, about.display_name) == (
+        "ft-1",
+        "sums",
+        "team",
+        "calculator",
+    )
 
 
 def test_prometheus_scrapes_the_newest_value_of_each_metric_until_the_run_has_ended(run: TrackedRun):
-    sink = open_sink(TrackerConfig(type="prometheus", port=0), run)
+    sink = open_sink(TrackerConfig(type="prometheus", host="127.0.0.2", port=0), run)
+    assert sink.where.startswith("http://127.0.0.2:")
     try:
         for step, values in STEPS.items():
             sink.log(step, values)
