@@ -84,7 +84,7 @@ class FakeReplica:
 
 class Barracks:
     """Makes replicas and remembers them, in order of their starts. `refusals` fail as many starts; `unusable`
-    says by name of its folder why an adapter is refused, and `broken` holds those that no replica foresees."""
+    says by name of its folder why an adapter is refused; at one of `broken` a replica fails."""
 
     def __init__(self) -> None:
         self.started: list[FakeReplica] = []

@@ -69,8 +69,8 @@ class Position:
         idle: bool,
         skipped_steps: int,
     ) -> Position:
-        """The position once the step whose last draw was `draw` is through; `taught` carried a loss, and `idle`
-        says that none of it was of an advantage."""
+        """The position once the step whose last draw was `draw` is through; `taught` carried a loss, where no
+        advantage took part if it was `idle`."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
         return replace(
