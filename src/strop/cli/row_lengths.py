@@ -62,7 +62,12 @@ def too_long(config: JobConfig) -> list[Problem]:
         return []
     problems: list[Problem] = []
     with _one_at_a_time:
-        check = _checker(config, folder)
+        try:
+            check = _checker(config, folder)
+        except ModelError:
+            if folder.parent.name != "snapshots":
+                raise
+            return []  # of the hub, and fetched by half: the trainer fetches the rest, and then counts
         for dataset in config.datasets:
             try:
                 check(Path(dataset.file_name))
