@@ -50,6 +50,8 @@ class FakeReplica:
         """A sampler that answers with the name of the adapter's folder."""
         if folder.name in self._barracks.unusable:
             raise EngineError(self._barracks.unusable[folder.name])
+        if folder.name in self._barracks.broken:
+            raise ArithmeticError("nobody thought of this")
         sampler = FakeSampler(tiny_tokenizer(), lambda prompt_ids, params: folder.name)
         self.adapters[folder.name] = sampler
         return sampler
@@ -82,12 +84,13 @@ class FakeReplica:
 
 class Barracks:
     """Makes replicas and remembers them, in order of their starts. `refusals` fail as many starts; `unusable`
-    says by name of its folder why an adapter is refused."""
+    says by name of its folder why an adapter is refused; at one of `broken` a replica fails."""
 
     def __init__(self) -> None:
         self.started: list[FakeReplica] = []
         self.refusals: list[str] = []
         self.unusable: dict[str, str] = {}
+        self.broken: set[str] = set()
         self.may_start = asyncio.Event()
         self.may_start.set()
         self.answer = lambda prompt_ids, params: "hello"

@@ -13,7 +13,6 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from strop.cli.function_options import (
@@ -200,9 +199,7 @@ def _print_table(tried: list[Tried]) -> None:
         metrics = ""
         if reply.ok and reply.output is not None:
             result, metrics = _told(reply.output)
-        table.add_row(
-            str(number), status, escape(result[:200]), escape(metrics), f"{reply.latency_s * 1000:.0f}"
-        )
+        table.add_row(str(number), status, result[:200], metrics, f"{reply.latency_s * 1000:.0f}")
     Console(markup=False, emoji=False).print(table)
     latencies = sorted(one.reply.latency_s for one in tried)
     num_ok = sum(one.reply.ok for one in tried)

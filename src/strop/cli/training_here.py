@@ -79,7 +79,7 @@ def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
 
 def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     """A finished run's last checkpoint becomes a model with a name. Returns the name; None where there is
-    nothing to publish, or all was published before this sitting.
+    nothing to publish, or what is through already is the run of another job.
 
     The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
     `NAME-v2`, `NAME-v3` ... that is free.
@@ -90,9 +90,11 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     from strop.store.jobs import name_output
     from strop.store.published import publish_checkpoint
 
-    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None or result.already_finished:
+    if result.status is not JobStatus.SUCCEEDED or result.checkpoint is None:
         return None
     manifest = read_manifest(result.checkpoint)
+    if result.already_finished and manifest.position["job_id"] != session.job_id:
+        return None  # its own may have died between its last checkpoint and this
     checkpoint = Checkpoint(
         checkpoint_id=checkpoint_id(session.job_id, manifest.step),
         job_id=session.job_id,

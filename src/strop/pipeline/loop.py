@@ -177,7 +177,10 @@ class _Run(Course[Sample]):
                 text = "an update was skipped: its gradient is not finite"
                 self.recorder.event("update_skipped", text, step=step)
             skipped_steps = skipped_in_a_row(self.position.skipped_steps, updates)
-        self.position = self.position.after_step(draws[-1], sampled, taught, skipped_steps=skipped_steps)
+        idle = not (self.config.distils or any(pack.has_advantage for pack in taught))
+        self.position = self.position.after_step(
+            draws[-1], sampled, taught, idle=idle, skipped_steps=skipped_steps
+        )
         self.between_steps = True
         lost = dict(self.position.lost)
         if (dropped := dropout_text(lost, sampled)) is not None:

@@ -26,8 +26,8 @@ class Position:
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
     Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to
     this one without any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in
-    their last draws, with how many in a row. `idle` counts the steps in which there was nothing to learn
-    from, `skipped` those whose every update was left out for want of a finite gradient.
+    their last draws, with how many in a row. `idle` counts the steps in which no advantage was other than 0,
+    whatever else pulled, `skipped` those whose every update was left out for want of a finite gradient.
     """
 
     made_from: MadeFrom
@@ -61,9 +61,16 @@ class Position:
         return dict(self.validations).get(self.step)
 
     def after_step(
-        self, draw: Draw, groups: tuple[Group, ...], taught: Sequence[Pack], *, skipped_steps: int
+        self,
+        draw: Draw,
+        groups: tuple[Group, ...],
+        taught: Sequence[Pack],
+        *,
+        idle: bool,
+        skipped_steps: int,
     ) -> Position:
-        """The position once the step whose last draw was `draw` is through; `taught` carried a loss."""
+        """The position once the step whose last draw was `draw` is through; `taught` carried a loss, where no
+        advantage took part if it was `idle`."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
         return replace(
@@ -77,7 +84,7 @@ class Position:
             epoch_ended=draw.next_epoch > self.epoch,
             skipped_steps=skipped_steps,
             skipped=self.skipped + (skipped_steps > 0),
-            idle=self.idle + (not taught),
+            idle=self.idle + (idle and not skipped_steps),
             lost=tuple(lost_in_a_row(dict(self.lost), groups).items()),
         )
 

@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 100.0
-"""Between 0, which is greedy, and the lower one, logits divided by it may leave what float32 can hold."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-20, 100.0
+"""Between 0, which is greedy, and the lower one, logits divided by it may leave what float32 can hold. Some
+clients write 1e-8 for greedy."""
 
 MIN_TOP_P = 1e-30
 MOST_TOKENS = 2**31 - 1

@@ -113,7 +113,7 @@ class SharedBase:
         self.folder = folder
         self._client, self._on_empty = client, on_empty
         self._shares: dict[str, Share] = {}
-        self._carried: dict[Runs, dict[str, Share]] = {}
+        self._carried: dict[Runs, dict[str, Share | None]] = {}
         self._turn = asyncio.Event()
         spec = ReplicaSpec(
             deployed_model=f"base {Path(folder).name}", source=folder, num_threads=num_threads, shared=True
@@ -171,9 +171,10 @@ class SharedBase:
         carried = self._carried[replica]
         try:
             for name, share in list(carried.items()):
-                if self._shares.get(name) is not share:
-                    del carried[name]
+                if share is None or self._shares.get(name) is not share:
+                    carried[name] = None  # no call goes there any more, and it is asked again if need be
                     await self._ask(replica, "unload_lora_adapter", {"lora_name": name})
+                    del carried[name]
             for name, share in list(self._shares.items()):
                 if name in carried:
                     continue
@@ -194,5 +195,7 @@ class SharedBase:
         async with self._client().post(f"{replica.url}/v1/{what}", json=body, headers=headers) as answer:
             if answer.status in (400, 404):
                 return str((await answer.json())["error"]["message"])
+            if answer.status == 500:  # as it would the next time, and others wait behind it
+                return "the replica failed at it; its log tells more"
             answer.raise_for_status()
             return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 
@@ -195,3 +196,36 @@ async def test_a_base_that_has_gone_leaves_each_model_on_its_own(
     await plane.until_status("cat-a", "RUNNING")
     await plane.deploy(model_name="dog")
     assert [one.spec.shared for one in plane.barracks.alive] == [False, False]
+
+
+async def test_one_at_which_its_base_fails_holds_up_no_other(
+    plane: Plane, hello: Hello, loras: list[str]
+) -> None:
+    plane.barracks.broken.add("cat")
+    await plane.deploy(model_name="owl")
+    await plane.deploy(model_name="cat")
+    await plane.deploy(model_name="dog")
+    shared, own = plane.barracks.alive
+    assert (own.spec.shared, shared.models[1:]) == (False, ["owl-a", "dog-a"])
+    assert await said(plane.client(), hello("dog-a")) == "dog"
+
+
+async def test_an_adapter_that_could_not_be_dropped_at_once_is_dropped_later(
+    plane: Plane, loras: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in ("cat", "dog"):
+        await plane.deploy(model_name=one)
+    (replica,) = plane.barracks.started
+    post, lost = aiohttp.ClientSession.post, list[str]()
+
+    def losing_the_first(self: aiohttp.ClientSession, url: str, **more: Any) -> Any:
+        if url.endswith("/unload_lora_adapter") and not lost:
+            lost.append(url)
+            raise aiohttp.ServerDisconnectedError
+        return post(self, url, **more)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "post", losing_the_first)
+    monkeypatch.setattr("strop.server.shared_base._AGAIN_S", 0.01)
+    await plane.output("DELETE", "/deployments/dog-a")
+    await until(lambda: replica.models[1:] == ["cat-a"])
+    assert len(lost) == 1

@@ -3,11 +3,17 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fakes.recorder import FakeRecorder
+from strop.cli.training_here import publish
 from strop.errors import CheckpointError, ConflictError, ModelError
-from strop.schema.job import Checkpoint, Event
+from strop.pipeline.course import RunResult
+from strop.policy.checkpoint import write_checkpoint
+from strop.schema.job import Checkpoint, Event, JobStatus
 from strop.schema.model import ModelKind
 from strop.store.checkpoints import list_checkpoints, record_checkpoint
 from strop.store.events import record_event
@@ -210,3 +216,37 @@ def test_a_workspace_sees_its_own_models_and_the_operators(database, job, checkp
             session, workspace_id="default", kind=ModelKind.PUBLISHED, page_no=1, page_size=9
         )
         assert [one.name for one in custom] == ["mine"]
+
+
+def test_a_run_that_is_through_is_published_by_its_own_job_and_by_no_other(database, job, tmp_path):
+    """Its trainer may have died between the last checkpoint and the model's name."""
+
+    def fill(part: Path) -> None:
+        (part / "config.json").write_text("{}")
+
+    position = {"job_id": job.job_id, "published": True}
+    folder = write_checkpoint(tmp_path / "step-000003", fill, step=3, policy_version=3, position=position)
+    through = RunResult(
+        status=JobStatus.SUCCEEDED,
+        steps=3,
+        checkpoint=folder,
+        best=None,
+        validations=(),
+        sampled_tokens=0,
+        trained_tokens=0,
+        already_finished=True,
+    )
+
+    def published_by(job_id: str) -> str | None:
+        session: Any = SimpleNamespace(
+            job_id=job_id,
+            config=SimpleNamespace(tuned_model_name=None),
+            store=SimpleNamespace(flush=lambda: None, database=database),
+            machines=SimpleNamespace(recorder=FakeRecorder()),
+        )
+        return publish(session, through)
+
+    assert published_by("job-2") is None
+    assert published_folder(job.job_id) is None
+    assert [published_by(job.job_id) for _ in range(2)] == [job.job_id] * 2
+    assert published_folder(job.job_id) is not None

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from strop.engine.sampler import Draws, sample, uniforms
+from strop.schema.sampling import MIN_TEMPERATURE
 
 
 def _draws(rows: int, *, uniform, temperature=1.0, top_p=1.0, top_k=0) -> Draws:
@@ -83,6 +84,13 @@ def test_greedy_takes_the_best_and_reports_the_untempered_logprob():
     ids, logprobs = sample(_logits(PROBS), _draws(1, uniform=0.01, temperature=0.0))
     assert ids.tolist() == [1]
     assert logprobs[0] == pytest.approx(math.log(0.4), abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [MIN_TEMPERATURE, 1e-8])
+def test_next_to_no_temperature_takes_the_best_and_is_sure_of_it(temperature):
+    ids, logprobs = sample(_logits(PROBS, 2), _draws(2, uniform=[0.01, 0.99], temperature=temperature))
+    assert ids.tolist() == [1, 1]
+    assert logprobs.tolist() == [0.0, 0.0]
 
 
 def test_rows_of_all_kinds_share_a_batch_without_mixing():

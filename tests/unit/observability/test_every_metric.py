@@ -473,9 +473,8 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     found.add((TWINS, DULL))
     found.add(GROUPS)
     at = Position(made_from={}, sampled_groups=6)
-    after_step = at.after_step(
-        Draw(epoch=0, samples=(), next_epoch=0, next_index=2), tuple(found.sampled), (), skipped_steps=0
-    )
+    draw = Draw(epoch=0, samples=(), next_epoch=0, next_index=2)
+    after_step = at.after_step(draw, tuple(found.sampled), (), idle=True, skipped_steps=0)
     return {
         **took.seconds,
         "timing/s/old_log_prob": told.values()["timing/s/old_log_prob"],

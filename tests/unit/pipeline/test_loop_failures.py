@@ -161,6 +161,17 @@ async def test_a_run_that_changed_no_weight_fails_with_the_reason_and_keeps_its_
         await again.train(job(**{"max_steps": 3, "eval_steps": 99} | hyper), resume_from=folder)
 
 
+async def test_a_kl_term_does_not_hide_that_there_was_nothing_to_learn_from(tmp_path):
+    bench = Bench(tmp_path)
+    bench.capture.policy = lambda sampling, messages: "1"
+    bench.learner.learned = lambda: False
+    with pytest.raises(NothingLearned) as caught:
+        await bench.train(job(max_steps=3, kl_loss_coef=0.1))
+    assert len(bench.learner.batches) == 3
+    assert "Of 3 steps, 3 had nothing to learn from: every advantage was 0" in str(caught.value)
+    assert "learning_rate" not in str(caught.value)
+
+
 async def test_a_critic_that_learns_alone_makes_no_model(tmp_path):
     bench = Bench(tmp_path)
     bench.critic = FakeCritic()

@@ -66,7 +66,10 @@ def test_weights_that_are_not_finite_are_refused_where_they_come_in(tmp_path: Pa
     assert "fix: resume from an earlier checkpoint" in str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{}, {"freeze_embeddings": True}, {"lora_rank": 2}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"freeze_embeddings": True}, {"lora_rank": 2}, {"kl_loss_coef": 0.1, "reference_kl": True}],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_learner_knows_whether_it_has_learned_anything_also_after_a_resume(
     changes: dict, dtype: torch.dtype, tmp_path: Path

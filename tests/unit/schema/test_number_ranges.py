@@ -109,10 +109,11 @@ def test_the_numbers_of_sampling_have_two_ends_too():
         for value in HUGE if name in ("max_tokens", "top_k", "seed", "top_logprobs") else NOT_FINITE:
             with pytest.raises(ValueError, match=f"^{name} must"):
                 SamplingParams(**{"max_tokens": 1, name: value})
-    for value in (1e-45, 1e-7, 100.1):
-        with pytest.raises(ValueError, match=r"0 \(greedy\) or lie in \[1e-06, 100\]"):
+    for value in (1e-45, 1e-21, 100.1):
+        with pytest.raises(ValueError, match=r"0 \(greedy\) or lie in \[1e-20, 100\]"):
             SamplingParams(max_tokens=1, temperature=value)
-    assert SamplingParams(max_tokens=1, temperature=0).temperature == 0
+    for value in (0, 1e-8):  # which clients write for greedy
+        assert SamplingParams(max_tokens=1, temperature=value).temperature == value
 
 
 def test_the_sizes_of_a_function_have_one_range_at_every_edge():
