@@ -49,7 +49,9 @@ _ZYGOTE_RIGHTS = ("SYS_ADMIN", "NET_ADMIN", "SETUID", "SETGID", "SETPCAP")
 
 _THERE = ("/", "/tmp", "/mnt", "/dev", "/proc", "/usr")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_UID_SPAN = 512
+_UID_SPAN, _NUM_SPANS = 4096, 480_000
+"""Boxes at once, more than a large machine runs; and spans, so many that all ids stay below 2^31."""
+
 _PROBE_S = 20.0
 
 
@@ -223,7 +225,7 @@ def _memory(path: str, size: int) -> list[str]:
 
 def _first_uid() -> int:
     """A span of user ids of this server's own, far above any that a system gives."""
-    return 100_000_000 + os.getpid() % 3_900_000 * _UID_SPAN
+    return 100_000_000 + os.getpid() % _NUM_SPANS * _UID_SPAN
 
 
 def open_isolation(

@@ -71,3 +71,15 @@ def test_what_fails_later_leaves_no_process_and_no_folder(
         open_isolation(Kind.UIDS)
     assert begun == ["groups", "zygote", "closed"]
     assert not folders[0].exists()
+
+
+def test_each_box_of_a_large_machine_is_a_user_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are limited by user: two boxes of one would take them from each other."""
+    at_once = 2 * 4 * 256  # ready and running, four a processor each
+    for pid in (1, 4_194_303):
+        monkeypatch.setattr(isolation_module.os, "getpid", lambda pid=pid: pid)
+        made = Isolation(kind=Kind.UIDS, python="python3", folder=Path("/nowhere"), roots=(), cgroups=None)
+        uids = {made.next_uid() for _ in range(at_once)}
+        assert len(uids) == at_once
+        assert min(uids) >= 100_000_000
+        assert max(uids) < 2**31
