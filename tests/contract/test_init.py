@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from strop.cli import app
+from strop.cli.commands import app
 from strop.cli.init import template_names
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
