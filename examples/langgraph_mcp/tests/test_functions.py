@@ -7,7 +7,7 @@ import pytest
 from functions.reward.reward import CalcXRewardProcessor
 from functions.rollout.rollout import MAX_TURNS, CalcXRolloutProcessor, start_calculator
 
-from strop import RolloutOutput
+from strop import AgentOutput, RolloutOutput
 from strop.functions.testing import Said, ScriptedModel, ToolCall, calls, cut, run_reward, run_rollout
 
 ROW = {"messages": [{"role": "user", "content": "What is 762 + 163?"}], "rollout_extra": {"solution": "925"}}
@@ -98,3 +98,15 @@ def test_an_agent_that_only_calls_ends_after_its_turns() -> None:
     output, _, model = played([calls(asked("1 + 1"))] * (MAX_TURNS + 1))
     assert len(model.requests) == MAX_TURNS
     assert run_reward(CalcXRewardProcessor, output).reward.reward_score == 0.0
+
+
+def test_an_answer_that_would_take_for_ever_to_compute_is_wrong_at_once() -> None:
+    for answer in ("1e999999999", "1E999999999", "1/0"):
+        scored = run_reward(
+            CalcXRewardProcessor,
+            AgentOutput(
+                messages=[{"role": "assistant", "content": f"### ANSWER: {answer} ###"}],
+                rollout_extra={"solution": "925"},
+            ),
+        )
+        assert scored.reward.reward_metrics == {"accuracy": 0.0, "format": 1.0}

@@ -72,6 +72,13 @@ class Webhook:
         self._thread.join(grace_s)
 
     def _run(self) -> None:
+        try:
+            self._send_all()
+        except Exception as error:  # noqa: BLE001  HTTP's edge: a proxy of the environment may be none
+            why = str(error) if isinstance(error, ImportError) else type(error).__name__
+            self._tell(f"nothing is sent to {_host(self._config.url)}, the run goes on: {why}")
+
+    def _send_all(self) -> None:
         import httpx
 
         with httpx.Client(timeout=TIMEOUT_S, follow_redirects=False) as client:

@@ -58,8 +58,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
-        await sandbox.open()
         try:
+            await sandbox.open()
             yield
         finally:
             await sandbox.close()

@@ -49,7 +49,9 @@ _ZYGOTE_RIGHTS = ("SYS_ADMIN", "NET_ADMIN", "SETUID", "SETGID", "SETPCAP")
 
 _THERE = ("/", "/tmp", "/mnt", "/dev", "/proc", "/usr")
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_UID_SPAN = 512
+_UID_SPAN, _NUM_SPANS = 4096, 480_000
+"""Boxes at once, more than a large machine runs; and spans, so many that all ids stay below 2^31."""
+
 _PROBE_S = 20.0
 
 
@@ -223,7 +225,7 @@ def _memory(path: str, size: int) -> list[str]:
 
 def _first_uid() -> int:
     """A span of user ids of this server's own, far above any that a system gives."""
-    return 100_000_000 + os.getpid() % 3_900_000 * _UID_SPAN
+    return 100_000_000 + os.getpid() % _NUM_SPANS * _UID_SPAN
 
 
 def open_isolation(
@@ -258,7 +260,11 @@ def open_isolation(
                 _write_filter(folder)
             problem = "" if kind is Kind.NONE else _try(isolation)
             if not problem:
-                _add_facts(isolation)
+                try:
+                    _add_facts(isolation)
+                except BaseException:
+                    isolation.close()
+                    raise
                 return isolation
             failures.append(f"{kind}: {problem}")
         raise StropError(
@@ -328,20 +334,24 @@ def _add_facts(isolation: Isolation) -> None:
     facts.append(Fact("seccomp", walls, *loaded))
     loopback = ("loopback of its own in every box", "每个沙箱仅有独立的回环网络")
     facts.append(Fact("network", walls, *(loopback if walls else ("the machine's", "与本机共用"))))
+    groups = _groups_fact(isolation)  # first: version 2 makes none while another process is beside this one
     if isolation.kind is Kind.UIDS:
         facts.append(_zygote_fact(isolation))
+    facts.append(groups)
+    waits = Path("/proc/self/schedstat").exists()
+    en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
+    facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
+
+
+def _groups_fact(isolation: Isolation) -> Fact:
     try:
         isolation.cgroups = open_cgroups()
     except StropError as error:
         en = f"{error}; memory and processes are counted by the box's agent"
-        facts.append(Fact("cgroup", False, en, f"{error}；内存与进程数由沙箱内的代理统计"))
-    else:
-        version = isolation.cgroups.version
-        en, zh = f"version {version}: memory, processes", f"版本 {version}：限制内存与进程数"
-        facts.append(Fact("cgroup", True, en, zh))
-    waits = Path("/proc/self/schedstat").exists()
-    en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
-    facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
+        return Fact("cgroup", False, en, f"{error}；内存与进程数由沙箱内的代理统计")
+    version = isolation.cgroups.version
+    en, zh = f"version {version}: memory, processes", f"版本 {version}：限制内存与进程数"
+    return Fact("cgroup", True, en, zh)
 
 
 def _zygote_fact(isolation: Isolation) -> Fact:

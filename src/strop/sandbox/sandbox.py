@@ -63,8 +63,10 @@ class Sandbox:
         await self.pool.open()
 
     async def close(self) -> None:
-        await self.pool.close()
-        self.isolation.close()
+        try:
+            await self.pool.close()
+        finally:
+            self.isolation.close()
 
     @asynccontextmanager
     async def box(self, key: Hashable) -> AsyncGenerator[Box]:

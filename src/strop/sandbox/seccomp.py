@@ -39,10 +39,27 @@ REFUSED = (
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 """Address families that may be opened: their reach ends with the box's own network namespace."""
 
+KEEPER = {
+    "prlimit64": 0,
+    "sched_setaffinity": 0,
+    "sched_setscheduler": 0,
+    "sched_setparam": 0,
+    "sched_setattr": 0,
+    "setpriority": 1,
+    "ioprio_set": 1,
+}
+"""Calls that are refused on process 1, and which argument names it. Its user id is that of its programs, and
+one that ends it would turn a wrong answer into a failure of the sandbox."""
+
+_BY_USER = {"setpriority": os.PRIO_USER, "ioprio_set": 3}
+"""All processes of a user id, by the first argument."""
+
 _NAMESPACE_FLAGS = 0x7E020080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_INT = 0xFFFFFFFF
+"""What the kernel looks at of an argument that is an int."""
 
 
 @functools.cache
@@ -80,8 +97,12 @@ def filter_bytes() -> bytes:
         if _NAMESPACE_FLAGS >> bit & 1:
             flag = 1 << bit
             rule(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
+    for call, argument in KEEPER.items():
+        rule(refuse, call, seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, 1))
+    for call, kind in _BY_USER.items():
+        rule(refuse, call, seccomp.Arg(0, seccomp.MASKED_EQ, _INT, kind))
     for request in (_TIOCSTI, _TIOCLINUX):
-        rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, 0xFFFFFFFF, request))
+        rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, _INT, request))
     for family in range(socket.AF_UNSPEC, 64):
         if family not in FAMILIES:
             rule(seccomp.ERRNO(errno.EAFNOSUPPORT), "socket", seccomp.Arg(0, seccomp.EQ, family))

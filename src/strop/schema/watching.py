@@ -63,8 +63,12 @@ class WebhookConfig(Section):
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # brackets of no address, a port that is no number
+            usable = False
+        if not usable:
             raise Contradiction("url: is no address of a web server", fix="e.g. https://example.com/hook")
         if self.secret is not None and len(self.secret) < 16:
             raise Contradiction("secret: is too short to sign with", fix="take 16 characters or more")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -22,6 +23,10 @@ from strop.trackers.sink import Sink, TrackedRun, open_sink
 
 LAST_WORDS_S = 30.0
 """For closing: a tracker that cannot be reached would try for ever, and nobody is there to end it."""
+
+_LONGEST = 500
+"""Characters of what is told."""
+_USER = re.compile(r"(?<=://)[^/\s]*@")
 
 
 class Start(BaseModel):
@@ -64,19 +69,23 @@ def _log(sink: Sink, step: int, values: dict[str, float], told: TextIO, *, faili
 
 
 def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    return f"{type(error).__name__}: {error}"
 
 
 def _tell(told: TextIO, **said: str) -> None:
-    told.write(json.dumps(said) + "\n")
+    """Without name and password of addresses, as of one in `MLFLOW_TRACKING_URI`: an event is no secret."""
+    shown = {key: _USER.sub("", text)[:_LONGEST] for key, text in said.items()}
+    told.write(json.dumps(shown) + "\n")
     told.flush()
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the run's, and closes stdin in its time
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    lines, told = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print
-    feed(sys.stdin, told)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # what they start may outlive this process, and would hold the pipe
+    feed(lines, told)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # libraries leave threads that wait for what will not come

@@ -81,6 +81,7 @@ PROCESSES = (
     _attack("wait for input that never comes", "r, w = os.pipe()\nos.read(r, 1)", TIME, run_timeout=0.5),
     _attack("raise its own limits", "for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):\n    refused(resource.setrlimit, kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))", REFUSED),
     _attack("higher priority", "refused(os.nice, -10)\nrefused(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(50))", REFUSED),
+    _attack("limits and priority of process 1", "refused(resource.prlimit, 1, resource.RLIMIT_NOFILE, (0, 0))\nrefused(resource.prlimit, 1, resource.RLIMIT_CPU, (1, 1))\ncall(302, ctypes.c_long(0x100000001), resource.RLIMIT_NOFILE, (ctypes.c_ulong * 2)(0, 0), None)\nrefused(os.sched_setaffinity, 1, {0})\nrefused(os.sched_setscheduler, 1, os.SCHED_IDLE, os.sched_param(0))\nrefused(os.setpriority, os.PRIO_PROCESS, 1, 19)\nrefused(os.setpriority, os.PRIO_USER, 0, 19)", REFUSED),
 )  # fmt: skip
 
 MEMORY_AND_DISK = (

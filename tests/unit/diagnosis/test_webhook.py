@@ -151,3 +151,13 @@ def test_a_receiver_that_hangs_holds_up_nobody(hook, receiver: Receiver):
     assert hook[1] == [f"m{QUEUE_LIMIT + 1} was not sent: {QUEUE_LIMIT} messages wait already"]
     hook[0].close(0.0)
     receiver.held.set()
+
+
+def test_a_proxy_that_cannot_be_used_is_told_of(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ALL_PROXY", "nothing://user:password@127.0.0.1:1")
+    told: list[str] = []
+    made = Webhook(WebhookConfig(url=receiver.url), told.append)
+    made.send("m1", {})
+    made.close(60)
+    host = receiver.url.split("/hook")[0]
+    assert told == [f"nothing is sent to {host}, the run goes on: ValueError"]

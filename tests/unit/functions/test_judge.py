@@ -300,6 +300,22 @@ async def test_as_a_preset_a_judge_is_asked_by_the_parameters_of_the_job(bench: 
         await one.close()
 
 
+async def test_each_reward_tells_its_own_cost_when_many_are_asked_for_at_once(bench: Bench):
+    params = {"model": "judge", "base_url": f"{bench.url}/v1", "criterion": "c", "worst": "w", "best": "b"}
+    bench.replies = [grade(4)]
+    preset = PresetReward("judge", params)
+    kit = bench.judge(grade(4), price_prompt=2.0)
+    asked = [ask(f"Good day, {index}.") for index in range(8)]
+    by_preset = await asyncio.gather(*(awaited(preset, one) for one in asked))
+    by_kit = await asyncio.gather(*(kit.reward(one) for one in asked))
+    assert [(one.reward.reward_metrics or {})["calls"] for one in (*by_preset, *by_kit)] == [1.0] * 16
+    costs = [(one.reward.reward_metrics or {})["cost"] for one in by_kit]
+    assert costs == pytest.approx([0.002] * 8)
+    assert (kit.spent.calls, kit.spent.cost) == (8, pytest.approx(0.016))
+    for one in (kit, *judged._judges.pop(asyncio.get_running_loop()).values()):
+        await one.close()
+
+
 async def awaited(reward: PresetReward, given: RewardInput) -> RewardOutput:
     output = reward.process(given)
     assert inspect.isawaitable(output)

@@ -50,6 +50,8 @@ BAD = [
     ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {stop_on: [P44]}", 3, "diagnosis.stop_on[0]", "'P44' is neither a rule nor a severity", "did you mean 'P4'?"),
     ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {stop: [P4]}", 3, "diagnosis.stop", "unknown key", "'stop_on'"),
     ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: ftp://x}}", 3, "diagnosis.webhook.url", "no address of a web server", "https://example.com/hook"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: 'http://x:99999'}}", 3, "diagnosis.webhook.url", "no address of a web server", "https://example.com/hook"),
+    ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: 'http://[x/'}}", 3, "diagnosis.webhook.url", "no address of a web server", "https://example.com/hook"),
     ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {url: 'http://x', secret: short}}", 3, "diagnosis.webhook.secret", "too short to sign", "16 characters"),
     ("model: smollm2-135m", "model: smollm2-135m\ndiagnosis: {webhook: {secret: 0123456789abcdef}}", 3, "diagnosis.webhook.url", "missing", "add url"),
     ("model: smollm2-135m\n", "", 1, "model", "missing", "add model: smollm2-135m"),

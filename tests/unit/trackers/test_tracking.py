@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import queue
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import httpx
 import pytest
 
+from fakes.server import eventually
 from strop.schema.job import JobStatus
 from strop.schema.watching import TrackerConfig
 from strop.trackers import child, tracking
@@ -134,3 +138,63 @@ def test_what_a_tracker_does_not_take_is_told_once_until_something_gets_through(
         {"lost": "step 5: ConnectionError: no route"},
     ]
     assert taken == [(1, {"actor/loss": 1.0}), (4, {"actor/loss": 1.0}), JobStatus.FAILED]
+
+
+WITH_A_COMPANION = """
+import signal, subprocess, sys
+from strop.trackers import child
+def open_sink(tracker, run):
+    companion = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    (run.folder / "companion.part").write_text(str(companion.pid))
+    (run.folder / "companion.part").rename(run.folder / "companion")
+    signal.pause()
+child.open_sink = open_sink
+child.main()
+"""
+"""As the client of Weights & Biases: a process of its own beside it, which outlives it."""
+
+
+def test_what_a_tracker_started_cannot_hold_up_the_runs_end(tmp_path: Path):
+    told = Told()
+    made = tracked(tmp_path, told, (sys.executable, "-c", WITH_A_COMPANION), type="wandb")
+    companion = int(eventually(lambda: read_if_there(tmp_path / "companion"), within_s=60))
+    try:
+        for step in range(2 * tracking.QUEUE_LIMIT):  # more than the pipe holds
+            made.metrics(step, {"trace/reward/" + 200 * "x" + "/avg": 1.0})
+        closing = threading.Thread(target=made.close, args=(0.0,), daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive()
+    finally:
+        os.kill(companion, signal.SIGKILL)
+
+
+def read_if_there(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+@pytest.mark.parametrize("given", ["where", "failure"])
+def test_no_event_holds_the_password_of_an_address(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    secret = "https://user:pa%3Ass" + 600 * "x" + "@tracking.example:5000/api"
+
+    class Named:
+        where = f"{secret} strop/run"
+
+        def close(self, status):
+            """Nothing to write."""
+
+    def open_sink(tracker, run):
+        if given == "failure":
+            raise ConnectionError(f"API request to {secret} failed")
+        return Named()
+
+    monkeypatch.setattr(child, "open_sink", open_sink)
+    monkeypatch.setattr(
+        child.threading, "Timer", lambda *_: type("Timer", (), {"start": lambda self: None})()
+    )
+    told = io.StringIO()
+    child.feed(iter([start(tmp_path, type="mlflow")]), told)
+    assert "https://tracking.example:5000/api" in told.getvalue()
+    assert "user" not in told.getvalue()

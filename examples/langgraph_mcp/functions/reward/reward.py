@@ -35,6 +35,8 @@ def is_equal(said: str, solution: str) -> bool:
     >>> is_equal("0.5", "1/2"), is_equal("about 0.5", "1/2")
     (True, False)
     """
+    if "e" in said.lower():  # Fraction("1e999999999") is computed digit by digit, and nobody else has a turn
+        return said == solution
     try:
         return Fraction(said.replace(",", "")) == Fraction(solution)
     except (ValueError, ZeroDivisionError):

@@ -7,6 +7,9 @@ and after what the endpoint asks for.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +25,20 @@ class Spent:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float = 0.0
+
+
+_bills: ContextVar[tuple[Spent, ...]] = ContextVar("bills", default=())
+
+
+@contextmanager
+def own_bill() -> Generator[Spent]:
+    """What the calls take that are asked for in the block: others go on beside it, on their own bills."""
+    own = Spent()
+    token = _bills.set((*_bills.get(), own))
+    try:
+        yield own
+    finally:
+        _bills.reset(token)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,7 +116,9 @@ class Endpoint:
     def _count(self, usage: Any) -> None:
         prompt = int(getattr(usage, "prompt_tokens", 0) or 0)
         completion = int(getattr(usage, "completion_tokens", 0) or 0)
-        self.spent.calls += 1
-        self.spent.prompt_tokens += prompt
-        self.spent.completion_tokens += completion
-        self.spent.cost += (prompt * self.price_prompt + completion * self.price_completion) / 1e6
+        cost = (prompt * self.price_prompt + completion * self.price_completion) / 1e6
+        for spent in (self.spent, *_bills.get()):
+            spent.calls += 1
+            spent.prompt_tokens += prompt
+            spent.completion_tokens += completion
+            spent.cost += cost

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from strop.functions.judge.endpoint import Endpoint, Spent
+from strop.functions.judge.endpoint import Endpoint, Spent, own_bill
 from strop.functions.judge.rubric import Messages, Rubric
 from strop.functions.presets.answer import CannotScore, answer_of, plain_text
 from strop.schema.function import Reward, RewardInput, RewardOutput, TaskStatus
@@ -142,17 +142,16 @@ class Judge:
         answer = answer_of(input).text
         if not answer.strip():
             return RewardOutput(reward=Reward(reward_score=0.0, reward_metrics={"judged": 0.0}))
-        before = self.spent
         try:
-            verdict = await self.grade(question, answer, reference)
+            with own_bill() as bill:
+                verdict = await self.grade(question, answer, reference)
         except CannotScore as error:
             return failed(error)
-        after = self.spent
         metrics = {
             "judged": 1.0,
             "spread": verdict.spread,
-            "cost": after.cost - before.cost,
-            "calls": float(after.calls - before.calls),
+            "cost": bill.cost,
+            "calls": float(bill.calls),
         }
         return RewardOutput(reward=Reward(reward_score=verdict.score, reward_metrics=metrics))
 

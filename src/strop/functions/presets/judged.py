@@ -57,6 +57,7 @@ async def judge(
     if must_answer and not text.strip():
         return Scored(0.0, judged=0.0)
     from strop.functions.judge import Rubric
+    from strop.functions.judge.endpoint import own_bill
 
     asked = _shared(
         rubric=Rubric(
@@ -71,15 +72,9 @@ async def judge(
         price_prompt=price_prompt,
         price_completion=price_completion,
     )
-    before = asked.spent
-    verdict = await asked.grade(_question(answer), text, None if reference is None else str(reference))
-    after = asked.spent
-    return Scored(
-        verdict.score,
-        judged=1.0,
-        cost=after.cost - before.cost,
-        calls=float(after.calls - before.calls),
-    )
+    with own_bill() as bill:
+        verdict = await asked.grade(_question(answer), text, None if reference is None else str(reference))
+    return Scored(verdict.score, judged=1.0, cost=bill.cost, calls=float(bill.calls))
 
 
 def _question(answer: str | Answer) -> str:
