@@ -144,7 +144,12 @@ async def _take_turns(num_rollouts: int, url: str) -> dict[str, list[float]]:
         {
             "messages": [{"role": "user", "content": TEXT}],
             "model_resource": {"model_name": "m", "base_url": url, "api_key": "none"},
-            "request_metadata": {"job_id": JOB, "rollout_id": "s1-0-r0"},
+            "request_metadata": {
+                "job_id": JOB,
+                "sample_id": "s1-0",
+                "rollout_id": "s1-0-r0",
+                "attempt_id": "a1",
+            },
         }
     )
     agent, took = Agent(), {"true": list[float](), "false": list[float]()}
