@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from strop.cli.text import t
 from strop.diagnosis.doctor import Doctor
@@ -14,8 +12,8 @@ from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StoppedByDiagnosis
+from strop.observability.listener import Listener
 from strop.schema.finding import Finding, Severity
-from strop.schema.job import JobStatus
 from strop.schema.trajectory import Group
 from strop.store.recorder import StoreRecorder
 
@@ -24,7 +22,7 @@ FINDING_EVENT = "finding"
 _log = logging.getLogger(__name__)
 
 
-class Examiner:
+class Examiner(Listener):
     """Satisfies `pipeline.ports.Recorder`: hears what the store hears, and writes what it finds there.
 
     A step is looked at once its rewards are known; a rule that fails costs its step's diagnosis and nothing
@@ -124,29 +122,3 @@ class Examiner:
             "numbers": finding.evidence.numbers,
         }
         self._webhook.send(f"{self._job_id}.{finding.rule}.{finding.first_step}.{state}", told)
-
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        """Says nothing of curves."""
-
-    def checkpoint(
-        self,
-        step: int,
-        folder: Path,
-        *,
-        policy_version: int,
-        validation: float | None,
-        published: bool,
-        best: bool,
-    ) -> None:
-        """Says nothing of curves."""
-
-    def checkpoint_removed(self, folder: Path) -> None:
-        """Says nothing of curves."""
-
-    def event(
-        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        """Says nothing of curves."""
-
-    def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        """Says nothing of curves."""

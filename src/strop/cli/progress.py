@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from strop.cli.text import t
+from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
 from strop.schema.job import JobStatus
-from strop.schema.trajectory import Group
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
@@ -35,7 +35,7 @@ _PHASES = {
 }
 
 
-class LiveProgress:
+class LiveProgress(Listener):
     """Shows a run of `total_steps` steps, to be set before it is entered around the run."""
 
     def __init__(self, console: Console) -> None:
@@ -138,9 +138,6 @@ class LiveProgress:
         minutes, seconds = divmod(round(left), 60)
         return t(f"{minutes}:{seconds:02d} left", f"还剩 {minutes}:{seconds:02d}")
 
-    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        pass  # nothing to show: the metrics of the same step say what came of them
-
     def checkpoint(
         self,
         step: int,
@@ -158,9 +155,6 @@ class LiveProgress:
             markup=False,
             soft_wrap=True,
         )
-
-    def checkpoint_removed(self, folder: Path) -> None:
-        pass  # the event of the same name says it
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None

@@ -16,11 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
+from strop.observability.listener import Listener
 from strop.schema.job import JobStatus
-from strop.schema.trajectory import Group
 from strop.schema.watching import TrackerConfig
 from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun
@@ -38,7 +37,7 @@ Tell = Callable[[str, str], None]
 """Kind and text of an event."""
 
 
-class Tracking:
+class Tracking(Listener):
     """Hears what the store hears; hands finite values and the last status on."""
 
     def __init__(
@@ -73,32 +72,6 @@ class Tracking:
             line = json.dumps(said).encode() + b"\n"
             for fed in self._fed:
                 fed.put(line)
-
-    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        """Trackers take curves alone."""
-
-    def checkpoint(
-        self,
-        step: int,
-        folder: Path,
-        *,
-        policy_version: int,
-        validation: float | None,
-        published: bool,
-        best: bool,
-    ) -> None:
-        """Trackers take curves alone."""
-
-    def checkpoint_removed(self, folder: Path) -> None:
-        """Trackers take curves alone."""
-
-    def event(
-        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        """Trackers take curves alone."""
-
-    def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        """Trackers take curves alone."""
 
 
 @contextmanager
