@@ -139,7 +139,7 @@ class WorkerPool:
 
 
 def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
-    """Raises FunctionError where `runtime.env` holds what an environment cannot."""
+    """What a job says of a function, as its worker is told."""
     return WorkerSpec(
         name=config.label,
         classpath=config.fcmodel.classpath,
@@ -149,19 +149,11 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         concurrency=config.runtime.concurrency,
         params={"preset": config.preset, "params": config.params} if config.preset is not None else {},
         metric_weights=config.reward_metric_weight,
-        env={key: _env_text(config.label, key, value) for key, value in config.runtime.env.items()},
+        env={key: _env_text(value) for key, value in config.runtime.env.items()},
         python=python,
         limits=limits_of(config.runtime),
     )
 
 
-def _env_text(function: str, key: str, value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int | float):
-        return str(value)
-    found = "nothing" if value is None else f"a {type(value).__name__}"
-    raise FunctionError(
-        f"function {function!r}: runtime.env.{key} holds {found}; the environment holds text",
-        fix="write a string, a number or a boolean",
-    )
+def _env_text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
