@@ -13,11 +13,13 @@ from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.access import local
+from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, LARGEST
 from strop.diagnosis.texts import RULES
 from strop.pipeline.knob_texts import KNOB_TEXTS
+from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
 from strop.server import fine_tunes
 from strop.server.services import CallerHere, ServicesHere
@@ -87,11 +89,15 @@ def details(
         cost=cost,
         on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
-        findings=[(one, RULES.get(one.rule)) for one in reversed(findings)],
+        findings=[(one, RULES.get(one.rule), _strips(one)) for one in reversed(findings)],
         datasets=here.job.config.get("datasets", []),
         functions=here.job.config.get("functions", []),
         files=list(here.submission.files) if here.submission else [],
     )
+
+
+def _strips(finding: Finding) -> list[Strip | None]:
+    return [strip(one.points, one.healthy) for one in finding.evidence.curves]
 
 
 @router.get("/jobs/{job_id}/state-and-progress")

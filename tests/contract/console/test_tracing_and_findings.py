@@ -81,7 +81,10 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
         job_id="ft-1", rule="P1", severity=Severity.WARNING, first_step=2, last_step=3,
         summary=Text(en="flat reward", zh="奖励不动"), created_at=now, updated_at=now,
         evidence=Evidence(
-            curves=[Curve(name="critic/rewards/mean", points=[(2, 0.2), (3, 0.2)])],
+            curves=[
+                Curve(name="critic/rewards/mean", points=[(2, 0.2), (3, 0.2)]),
+                Curve(name="actor/ppo_kl", points=[(1, 0.0), (2, 0.05), (3, 0.2)], healthy=(None, 0.1)),
+            ],
             trajectories=[Witness(rollout_id=ROLLOUT, step=1, note=HOSTILE)],
             numbers={"slope": 0.0},
         ),
@@ -92,5 +95,6 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
     shown = text_of(page)
     assert words in shown
     assert "2: 0.2, 3: 0.2" in shown
+    assert '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
     assert f"rollouts?step=1&amp;rollout={ROLLOUT}" in page
     assert "<script>window" not in page
