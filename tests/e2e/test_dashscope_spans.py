@@ -44,7 +44,9 @@ class Agent(AbstractRolloutProcessor):
     @observe_processor
     async def process(self, input: RolloutInput) -> RolloutOutput:
         http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
-        async with AsyncOpenAI(base_url="http://model/v1", api_key="very-secret-key", http_client=http) as client:
+        async with AsyncOpenAI(
+            base_url="http://model/v1", api_key="very-secret-key", http_client=http
+        ) as client:
             trace_client(client)
             reply = await client.chat.completions.create(model="policy", messages=input.messages)
         add(2, 3)

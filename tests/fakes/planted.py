@@ -1,5 +1,4 @@
-"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen.
-"""
+"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs of a small policy that learns, healthy and with planted faults -> how the diagnosis did on them.
 
-`python -m soak.diagnosing 50 3`: healthy seeds, and seeds of each fault, two runs at a time. Prints a line for
-each run that was blamed or whose fault was not found, and the totals.
+`python -m soak.diagnosing 50 3`: healthy seeds, and seeds of each fault, two runs at a time. Prints a line
+for each run that was blamed or whose fault was not found, and the totals.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def main(num_healthy: int, num_planted: int) -> None:
     plants = [(rule, seed) for rule in PLANTED for seed in range(num_planted)]
     with ProcessPoolExecutor(PROCESSES) as pool:
         blamed = dict(enumerate(pool.map(healthy, range(num_healthy))))
-        found = dict(zip(plants, pool.map(planted, *zip(*plants, strict=True)), strict=True) if plants else ())
+        found = dict(
+            zip(plants, pool.map(planted, *zip(*plants, strict=True)), strict=True) if plants else ()
+        )
     false = {seed: first for seed, first in blamed.items() if first}
     for seed, first in false.items():
         print(f"healthy seed {seed}: {first}")

@@ -48,7 +48,9 @@ def length_explosion(record: Record) -> Seen | None:
             zh=f"回答由 {newest[0]:.0f} 增至 {newest[-1]:.0f} 个词元，且越长得分越高",
         ),
         curves=[record.shown(LENGTH), record.shown(REWARD), validation_curve(record)],
-        trajectories=record.worst(lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens}: {one.text[:80]}"),
+        trajectories=record.worst(
+            lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens}: {one.text[:80]}"
+        ),
         numbers={"from": newest[0], "to": newest[-1], "paid": _paid(record, "length")},
     )
 

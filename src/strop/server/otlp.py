@@ -29,8 +29,8 @@ before any can be counted."""
 
 MAX_SPANS = 20_000
 MAX_PARTS = 500_000
-"""Messages within a request: attributes, values, events and whatever else it nests. Of two bytes each, many more
-would fit a body than memory has; with a name and a value in them, these fill it."""
+"""Messages within a request: attributes, values, events and whatever else it nests. Of two bytes each, eight
+times as many would fit a body, and each takes tens here; with names and values in them, these fill it."""
 
 MAX_VALUE_CHARS = 128 * 1024
 MAX_ATTRIBUTES = 128

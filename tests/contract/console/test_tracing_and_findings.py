@@ -95,6 +95,8 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
     shown = text_of(page)
     assert words in shown
     assert "2: 0.2, 3: 0.2" in shown
-    assert '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
+    assert (
+        '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
+    )
     assert f"rollouts?step=1&amp;rollout={ROLLOUT}" in page
     assert "<script>window" not in page

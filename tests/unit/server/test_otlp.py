@@ -68,7 +68,9 @@ def test_as_many_as_are_taken_are_read(monkeypatch: pytest.MonkeyPatch):
 def test_every_message_counts_at_whatever_depth_it_lies(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(otlp, "MAX_PARTS", 9)
     request = ExportTraceServiceRequest()
-    span = request.resource_spans.add().scope_spans.add().spans.add(name="\x0a\x00\x0a\x00", trace_id=bytes(16))
+    span = (
+        request.resource_spans.add().scope_spans.add().spans.add(name="\x0a\x00\x0a\x00", trace_id=bytes(16))
+    )
     span.status.message = "\x12\x00"
     value = span.attributes.add(key="k").value.array_value.values.add()
     value.string_value = "\x0a\x00"
