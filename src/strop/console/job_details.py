@@ -19,6 +19,7 @@ from strop.console.jobs import leaves
 from strop.console.pages import BASE, LARGEST
 from strop.diagnosis.texts import RULES
 from strop.pipeline.knob_texts import KNOB_TEXTS
+from strop.pipeline.resolved import told_origin
 from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
 from strop.server import fine_tunes
@@ -39,11 +40,11 @@ _ACTIONS = {"cancel": fine_tunes.cancel, "pause": fine_tunes.pause, "resume": fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A value of the resolved configuration, where it came from, and what it does (English, Chinese)."""
+    """A value of the resolved configuration, where it came from, and what it does (each English, Chinese)."""
 
     key: str
     value: Any
-    origin: str
+    origin: tuple[str, str]
     about: tuple[str, str]
 
 
@@ -162,7 +163,7 @@ def settings_of(job: Job) -> dict[str, list[Setting]]:
         one = Setting(
             key=key.removeprefix(f"{section}."),
             value=value,
-            origin=origins.get(key, ""),
+            origin=told_origin(origins.get(key, "")),
             about=KNOB_TEXTS.get(name, ("", "")) if ".hyper_parameters." in key else ("", ""),
         )
         sections.setdefault(section, []).append(one)

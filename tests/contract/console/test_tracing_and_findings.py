@@ -59,6 +59,7 @@ def test_tracing_shows_the_tree_with_arguments_and_errors_and_escapes_them(
     assert '{ "a": 2 }' in shown
     assert HOSTILE in shown
     assert "<script>window" not in page
+    assert re.findall(r'<td class="(d\d)">', page) == ["d0", "d1", "d1"]
 
 
 def test_without_spans_the_page_says_how_to_get_them(browser: httpx.Client):
