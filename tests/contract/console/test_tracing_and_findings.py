@@ -11,7 +11,9 @@ from fakes.console import HOSTILE
 from fakes.server import Server
 from strop.console.job_tracing import traces_of
 from strop.schema.finding import Curve, Evidence, Finding, Severity, Text, Witness
+from strop.schema.job import Event
 from strop.schema.span import Span, SpanKind, SpanStatus, arrange
+from strop.store.events import record_event
 from strop.store.findings import record_finding
 from strop.store.spans import record_spans
 
@@ -90,11 +92,18 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
             numbers={"slope": 0.0},
         ),
     )  # fmt: skip
+    event = Event(
+        job_id="ft-1", kind="finding", message="as the trainer said it", created_at=now,
+        data={"said": {"en": "a finding began", "zh": "诊断开始"}},
+    )  # fmt: skip
     with server.database.write() as session:
         record_finding(session, found)
+        record_event(session, event)
     page = browser.get("/console/jobs/ft-1", headers={"accept-language": language}).text
     shown = text_of(page)
     assert words in shown
+    assert {"en": "a finding began", "zh": "诊断开始"}[language] in shown
+    assert "as the trainer said it" not in shown
     assert "2: 0.2, 3: 0.2" in shown
     assert (
         '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
