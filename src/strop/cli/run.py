@@ -296,7 +296,9 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         value = value_at(described, key)
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
-        table.add_row(key.removeprefix("training.hyper_parameters."), shown, t(*told_origin(origin)), style=style)
+        table.add_row(
+            key.removeprefix("training.hyper_parameters."), shown, t(*told_origin(origin)), style=style
+        )
     Console(highlight=False, markup=False, emoji=False).print(table)
 
 

@@ -119,7 +119,7 @@ def origins_of(config: JobConfig, file: JobFile) -> dict[str, str]:
 
 
 def told_origin(origin: str) -> tuple[str, str]:
-    """Where a value came from, in words (English, Chinese); a line of a file and another setting's name are their own.
+    """Where a value came from, in English and Chinese words; a file's line and another setting are their own.
 
     >>> told_origin("default of gspo"), told_origin("job.yaml:3")
     (('default of gspo', 'gspo 的默认值'), ('job.yaml:3', 'job.yaml:3'))
