@@ -1,3 +1,5 @@
+import os
+import stat
 import subprocess
 import sys
 import threading
@@ -143,6 +145,17 @@ def test_a_file_that_is_no_database_is_refused_with_its_name(tmp_path):
     with pytest.raises(StoreError, match=r"notes\.txt.*not a database") as caught:
         open_database(f"sqlite:///{file}")
     assert "move it away" in str(caught.value)
+
+
+def test_a_file_that_a_link_points_to_is_made_for_its_owner_alone(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
+    before = os.umask(0o022)
+    try:
+        open_database(f"sqlite:///{tmp_path}/link.db").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "link.db").is_symlink()
+    assert stat.S_IMODE((tmp_path / "elsewhere.db").stat().st_mode) == 0o600
 
 
 def test_a_home_that_cannot_be_made_is_refused_with_the_fix(monkeypatch, tmp_path):
