@@ -189,7 +189,7 @@ async def _run(
         name = publish(session, result)
     except StropError as error:
         recorder.event("not_published", str(error), step=result.steps)
-    if local is not None:
+    if local is not None or result.status is JobStatus.SUCCEEDED:  # a submitted one may have been paused
         told = summary(session.config, session.job_id, result, published_as=name)
         recorder.event(RESULT_EVENT, result.status.value, data={"summary": json.dumps(told)})
 
