@@ -1,8 +1,8 @@
 """`AgenticRL`: the whole way from functions and rows to a served model, under the source documents' names.
 
-There, `run`, `register_functions`, `upload_datasets` and `test_functions` are awaited and the others are plain
-calls, and so it is with `AgenticRL`. `BlockingAgenticRL` has all of them as plain calls, `AsyncAgenticRL` all of
-them to be awaited. Every method may be called on the class: it then works with what the environment says.
+There, `run`, `register_functions`, `upload_datasets` and `test_functions` are awaited, others plain calls;
+so it is with `AgenticRL`. `BlockingAgenticRL` has all of them as plain calls, in `AsyncAgenticRL` all of them
+are awaited. Every method may be called on the class: it then works with what the environment says.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class Forwarded(Response):
             return answer.status
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The client's last word from a server that stops: a refusal, or the end of a reply that has none yet.
+        """The client's last word from a server that stops: a refusal, or the end of a reply that lacks one.
 
         A whole answer keeps the length that its head promised.
         """
