@@ -100,7 +100,7 @@ datasets:
 functions:
   - {{type: rollout, name: agent, timeout: 60, fcmodel: {{classpath: "code/functions.py:Agent"}}}}
   - {{type: reward, name: many_a, fcmodel: {{classpath: "code/functions.py:ManyA"}}}}
-training: {{hyper_parameters: {json.dumps(HYPER)}}}
+training: {{hyper_parameters: {json.dumps({**HYPER, "learning_rate": 0.02})}}}
 """
 
 

@@ -248,7 +248,13 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do():
     assert "secret" not in str(caught.value)
 
 
-VERSIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+VERSIONS = sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("0*.py"))[:-1]
+"""Every one but the newest."""
+
+
+def test_upgrades_are_tried_from_every_version_since_the_first():
+    assert [int(version) for version in VERSIONS] == list(range(1, len(VERSIONS) + 1))
+    assert len(VERSIONS) >= 7
 
 
 @pytest.mark.parametrize("version", VERSIONS)
