@@ -96,6 +96,8 @@ BAD = [
     ("    algorithm: gspo", "    nnodes_training: 2", 24, f"{H}.nnodes_training", "unknown key", "machines"),
     ("    algorithm: gspo", "    kl_coef: 1", 24, f"{H}.kl_coef", "unknown key", "'kl_loss_coef'"),
     ("learning_rate: 2e-6", "learning_rate: 2", 25, f"{H}.learning_rate", "must lie in [0, 1], found 2", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 0", 25, f"{H}.learning_rate", "0 leaves every weight as it is", "1e-6 is usual"),
+    ("learning_rate: 2e-6", "learning_rate: 0.0", 25, f"{H}.learning_rate", "0 leaves every weight as it is", "strop evaluations create"),
     ("learning_rate: 2e-6", 'learning_rate: "2e-6"', 25, f"{H}.learning_rate", "text '2e-6'", "the quotes"),
     ("learning_rate: 2e-6", "learning_rate: true", 25, f"{H}.learning_rate", "a number, found true", "e.g. 1e-06"),
     ("learning_rate: 2e-6", "learning_rate: 2e", 25, f"{H}.learning_rate", "the text '2e'", "e.g. 1e-06"),
