@@ -40,8 +40,8 @@ _NOISE = 1e-4
 """Of the largest change: sums in another order, on another processor, differ by far less."""
 
 _MAX_FLIPPED = 1e-3
-"""Share of a weight's numbers that such noise may round to the other side; a base that was trained on by one step
-differs in nearly all that the file can tell apart."""
+"""Share of a weight's numbers that such noise may round to the other side; a base that was trained on by one
+step differs in nearly all that the file can tell apart."""
 
 _keys = itertools.count(1)
 

@@ -22,7 +22,6 @@ class Contradiction(ValueError):
 
 def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:
     """Every one there is, the plainest first."""
-    yield from _rates(hyper)
     yield from _sizes(hyper)
     yield from _clipping(hyper)
     yield from _lengths(hyper)
@@ -30,14 +29,6 @@ def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:
     yield from _critic(hyper)
     yield from _adapters(hyper)
     yield from _preferences(hyper)
-
-
-def _rates(hyper: HyperParameters) -> Iterator[Contradiction]:
-    if hyper.learning_rate == 0:
-        yield Contradiction(
-            "learning_rate: 0 leaves every weight as it is",
-            fix="1e-6 is usual; `strop evaluations create` measures a model without training it",
-        )
 
 
 def _sizes(hyper: HyperParameters) -> Iterator[Contradiction]:

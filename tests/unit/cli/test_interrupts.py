@@ -18,7 +18,9 @@ _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 strike = lambda: os.kill(os.getpid(), _signal.SIGINT)
 """
 
-AT_IMPORT = BEGIN + """\
+AT_IMPORT = (
+    BEGIN
+    + """\
 def hear(event, arguments):
     if event == "import" and arguments[0] == {module!r} and main_runs:
         main_runs.clear()
@@ -31,8 +33,11 @@ main_runs.append(True)
 sys.argv = ["strop", "run", "job.yaml"]
 main()
 """
+)
 
-AT_EXIT = BEGIN + """\
+AT_EXIT = (
+    BEGIN
+    + """\
 import atexit, threading
 from strop.cli import main
 
@@ -44,6 +49,7 @@ def strike_when_main_has_ended():
 sys.argv = ["strop", "--version"]
 main()
 """
+)
 
 
 def ends(code: str, folder: Path) -> tuple[int, str, str]:

@@ -151,7 +151,7 @@ class Trainers:
         self._children.clear()
 
     def end(self) -> None:
-        """Give every trainer the time to end that has ended its job, then end them all; their alarms are heard."""
+        """Give every trainer whose job has ended the time to end, then end them all. All alarms are heard."""
         for child in self._children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_LAST_WORDS_S)
