@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from strop.errors import StropError
 
 _log = logging.getLogger(__name__)
 _READY_S = 20.0
-_GONE_S = 0.5
+_LOOK_S, _NUM_LOOKS = 0.01, 50
 """Until the end of a process shows after its files have been closed."""
 _TRIES = 3
 HUNG_S = 10.0
@@ -151,11 +152,16 @@ class _Started:
         return ours, descriptors[0]
 
     async def _ask(self, order: bytes, descriptors: list[int]) -> None:
+        since, made = time.monotonic(), self._num_made
         while True:
             try:
                 socket.send_fds(self._control, [order], descriptors)
             except BlockingIOError:  # many boxes are asked for at once
-                await self._moving(lambda: _writable(self._control))
+                if self._num_made != made:
+                    since, made = time.monotonic(), self._num_made
+                elif time.monotonic() - since > HUNG_S:
+                    raise ZygoteGone(f"what makes boxes has made none for {HUNG_S:g} s") from None
+                await asyncio.sleep(_LOOK_S)
             except OSError as error:  # it was killed, as by the system when memory ran out
                 raise ZygoteGone(f"what makes boxes has ended ({error.strerror})") from error
             else:
@@ -173,12 +179,14 @@ class _Started:
                 raise ZygoteGone(f"what makes boxes has made none for {HUNG_S:g} s")
 
     async def _refuse_if_ended(self) -> None:
-        """Its files are closed a moment before its end shows."""
-        with contextlib.suppress(TimeoutError):
+        """It closes its files one after the other, the socket to it perhaps after the channel of a box."""
+        poller = select.poll()
+        for _ in range(_NUM_LOOKS):
             if not self._closed:
-                async with asyncio.timeout(_GONE_S):
-                    await ended(self.pidfd)
-            raise ZygoteGone("what makes boxes has ended")
+                poller.register(self._control, select.POLLRDHUP)
+            if self._closed or poller.poll(0):
+                raise ZygoteGone("what makes boxes has ended")
+            await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
         """Returns when it has ended; also where it stands still and hears nothing."""
@@ -207,16 +215,6 @@ async def _readable(channel: socket.socket) -> None:
         await came.wait()
     finally:
         loop.remove_reader(channel)
-
-
-async def _writable(channel: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    came = asyncio.Event()
-    loop.add_writer(channel, came.set)
-    try:
-        await came.wait()
-    finally:
-        loop.remove_writer(channel)
 
 
 def has_ended(pidfd: int, within_s: float = 0.0) -> bool:
