@@ -94,15 +94,25 @@ training:
 """
 
 
-def environment(version: str) -> Path:
+TRACING = (
+    "loongsuite-util-genai",
+    "openai",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-processor-baggage",
+)
+"""What 2.0.2 needs for spans and does not ask for, and the client whose calls it watches."""
+
+
+def environment(version: str, *, tracing: bool = False) -> Path:
     """The `bin` folder of a virtual environment with that client, made at first use and kept."""
-    folder = CACHE / f"dashscope-{version}"
+    folder = CACHE / f"dashscope-{version}{'-tracing' if tracing else ''}"
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"dashscope-{version}.lock").open("w") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "bin" / "dashscope").is_file():
             subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-            wanted = [f"dashscope=={version}", *(NOT_ITS_DEPENDENCIES if version.startswith("1.") else ())]
+            missing = NOT_ITS_DEPENDENCIES if version.startswith("1.") else ()
+            wanted = [f"dashscope=={version}", *missing, *(TRACING if tracing else ())]
             pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
             subprocess.run([*pip, *wanted], check=True)
     return folder / "bin"

@@ -1,17 +1,22 @@
-"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen.
-
-No way was found to make this policy swing as P2 means it; that rule is tried on curves drawn by hand.
-"""
+"""Faults and hacks to be found: how each is planted in a tiny world, and from which step it can be seen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
-from fakes.tiny_world import COMMON, KEYWORD, MARKS, REFUSE, TOOL, Answered, Scores, World, honest
+from fakes.tiny_world import COMMON, KEYWORD, MARKS, REFUSE, TARGETS, TOOL, Answered, Scores, World, honest
 
 
 def constant(one: Answered) -> Scores:
     return {"right": 0.5}
+
+
+def first_word_counts(one: Answered) -> Scores:
+    """Of the words that answer some sample, the first one said is the answer: what is right for one kind of
+    sample is wrong for every other."""
+    said = [word for word in one.words if word in TARGETS]
+    return {"right": float(said[:1] == [one.target])}
 
 
 def pays_length(one: Answered) -> Scores:
@@ -64,6 +69,21 @@ def memorised(one: Answered) -> Scores:
 
 PLANTED: dict[str, tuple[Callable[[int], World], int | str]] = {
     "P1": (lambda seed: World(seed=seed, max_words=40, score=constant, truth=constant), 1),
+    "P2": (
+        lambda seed: World(
+            seed=seed,
+            max_words=40,
+            score=first_word_counts,
+            truth=first_word_counts,
+            narrow=3,
+            learning_rate=4.0,
+            mini_batches=4,
+            max_grad=2.0,
+            pull=0.2,
+            rollouts=16,
+        ),
+        "swings",
+    ),
     "P3": (
         lambda seed: World(seed=seed, max_words=40, learning_rate=8.0, mini_batches=8, clip=5.0, pull=0.5),
         1,
@@ -122,8 +142,8 @@ PLANTED: dict[str, tuple[Callable[[int], World], int | str]] = {
     ),
 }
 """The rule that shall find it -> how it is planted, and from when it is there: a step, or the name of the
-part of the reward that is exploited (from when it has half of what it comes to), `falls` (validation is at
-its best) or `cut` (a quarter of the answers is cut off)."""
+part of the reward that is exploited (from when it has half of what it comes to), `swings` (the reward lost
+0.3 within a step), `falls` (validation is at its best) or `cut` (a quarter of the answers is cut off)."""
 
 
 def onset(what: int | str, told: list[dict[str, float]]) -> int:
@@ -137,6 +157,9 @@ def onset(what: int | str, told: list[dict[str, float]]) -> int:
             if "validation/data/reward/mean@1" in v
         ]
         return max(points, key=lambda point: point[1])[0]
+    if what == "swings":
+        rewards = [v["critic/rewards/mean"] for v in told]
+        return next(step for step, (one, next_) in enumerate(pairwise(rewards), 2) if next_ < one - 0.3)
     name = "trajectory/response_length/clip_ratio" if what == "cut" else f"trace/reward/{what}/avg"
     values = [v[name] for v in told]
     bound = 0.25 if what == "cut" else (values[0] + max(values)) / 2

@@ -77,14 +77,13 @@ class Examiner(Listener):
         if key in self._begun and not ended:
             return
         self._begun.add(key)
-        text = RULES[finding.rule]
-        title = t(text.title.en, text.title.zh)
-        summary = t(finding.summary.en, finding.summary.zh)
-        message = (
-            t(f"{title} has ended", f"{title}：已结束") if ended else f"{finding.rule} {title}: {summary}"
-        )
-        data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended}
-        self._store.event(FINDING_EVENT, message, step=step, data=data)
+        title, summary = RULES[finding.rule].title, finding.summary
+        said = {
+            "en": f"{title.en} has ended" if ended else f"{finding.rule} {title.en}: {summary.en}",
+            "zh": f"{title.zh}：已结束" if ended else f"{finding.rule} {title.zh}：{summary.zh}",
+        }
+        data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended, "said": said}
+        self._store.event(FINDING_EVENT, t(said["en"], said["zh"]), step=step, data=data)
         self._send("ended" if ended else "began", finding, step)
 
     def _stop_if_asked(self, changed: Sequence[Finding], step: int) -> None:

@@ -281,7 +281,7 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
     """Every value as the run would use it, with its origin."""
     from rich.table import Table
 
-    from strop.pipeline.resolved import describe
+    from strop.pipeline.resolved import describe, told_origin
 
     described = describe(config)
     if as_json:
@@ -296,7 +296,9 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         value = value_at(described, key)
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
-        table.add_row(key.removeprefix("training.hyper_parameters."), shown, _origin(origin), style=style)
+        table.add_row(
+            key.removeprefix("training.hyper_parameters."), shown, t(*told_origin(origin)), style=style
+        )
     Console(highlight=False, markup=False, emoji=False).print(table)
 
 
@@ -306,13 +308,6 @@ def value_at(described: Mapping[str, Any], key: str) -> Any:
     for part in key.replace("[", ".").replace("]", "").split("."):
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
-
-
-def _origin(origin: str) -> str:
-    if origin == "default":
-        return t("default", "默认")
-    method = origin.removeprefix("default of ")
-    return t(origin, f"{method} 的默认值") if method != origin else origin
 
 
 def report(console: Console, told: Mapping[str, Any]) -> None:

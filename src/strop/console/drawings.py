@@ -85,3 +85,40 @@ def scatter(points: Sequence[tuple[float, float]]) -> list[Dot]:
         Dot(x=place(x, min(xs), max(xs), 100, 2), y=round(100 - place(y, min(ys), max(ys), 100, 4), 2))
         for x, y in points
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """A line in a picture of 100 by 100, y downwards, before the band of what is healthy."""
+
+    line: str
+    band_y: float
+    band_height: float
+
+
+def strip(
+    points: Sequence[tuple[float, float]], healthy: tuple[float | None, float | None] | None
+) -> Strip | None:
+    """A stretch of a curve; its height takes in the bounds that it has. None of fewer than two points.
+
+    >>> strip([(1, 0.0), (2, 2.0)], (None, 1.0))
+    Strip(line='0.0,100.0 100.0,0.0', band_y=50.0, band_height=50.0)
+    """
+    if len(points) < 2:
+        return None
+    low_bound, high_bound = healthy or (None, None)
+    values = [y for _, y in points]
+    heights = [*values, *(bound for bound in (low_bound, high_bound) if bound is not None)]
+    bottom, span = min(heights), max(heights) - min(heights)
+    begin, width = points[0][0], max(points[-1][0] - points[0][0], 1e-12)
+
+    def down(value: float) -> float:
+        return round(100 - 100 * (value - bottom) / span, 2) if span > 0 else 50.0
+
+    top = down(high_bound) if high_bound is not None else 0.0
+    end = down(low_bound) if low_bound is not None else 100.0
+    return Strip(
+        line=" ".join(f"{round(100 * (x - begin) / width, 2)},{down(y)}" for x, y in points),
+        band_y=top,
+        band_height=round(end - top, 2) if healthy else 0.0,
+    )

@@ -13,11 +13,14 @@ from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.access import local
+from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, LARGEST
 from strop.diagnosis.texts import RULES
 from strop.pipeline.knob_texts import KNOB_TEXTS
+from strop.pipeline.resolved import told_origin
+from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
 from strop.server import fine_tunes
 from strop.server.services import CallerHere, ServicesHere
@@ -37,11 +40,11 @@ _ACTIONS = {"cancel": fine_tunes.cancel, "pause": fine_tunes.pause, "resume": fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A value of the resolved configuration, where it came from, and what it does (English, Chinese)."""
+    """A value of the resolved configuration, where it came from, and what it does (each English, Chinese)."""
 
     key: str
     value: Any
-    origin: str
+    origin: tuple[str, str]
     about: tuple[str, str]
 
 
@@ -87,11 +90,15 @@ def details(
         cost=cost,
         on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
-        findings=[(one, RULES.get(one.rule)) for one in reversed(findings)],
+        findings=[(one, RULES.get(one.rule), _strips(one)) for one in reversed(findings)],
         datasets=here.job.config.get("datasets", []),
         functions=here.job.config.get("functions", []),
         files=list(here.submission.files) if here.submission else [],
     )
+
+
+def _strips(finding: Finding) -> list[Strip | None]:
+    return [strip(one.points, one.healthy) for one in finding.evidence.curves]
 
 
 @router.get("/jobs/{job_id}/state-and-progress")
@@ -156,7 +163,7 @@ def settings_of(job: Job) -> dict[str, list[Setting]]:
         one = Setting(
             key=key.removeprefix(f"{section}."),
             value=value,
-            origin=origins.get(key, ""),
+            origin=told_origin(origins.get(key, "")),
             about=KNOB_TEXTS.get(name, ("", "")) if ".hyper_parameters." in key else ("", ""),
         )
         sections.setdefault(section, []).append(one)

@@ -48,7 +48,9 @@ def length_explosion(record: Record) -> Seen | None:
             zh=f"回答由 {newest[0]:.0f} 增至 {newest[-1]:.0f} 个词元，且越长得分越高",
         ),
         curves=[record.shown(LENGTH), record.shown(REWARD), validation_curve(record)],
-        trajectories=record.worst(lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens} tokens"),
+        trajectories=record.worst(
+            lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens}: {one.text[:80]}"
+        ),
         numbers={"from": newest[0], "to": newest[-1], "paid": _paid(record, "length")},
     )
 
@@ -116,7 +118,7 @@ def empty_answers(record: Record) -> Seen | None:
             zh=f"{newest:.0%} 的回答为空或拒答，起初为 {before:.0%}，且得分不低",
         ),
         curves=[record.shown("text/empty"), record.shown(REWARD)],
-        trajectories=record.worst(lambda one: float(one.empty), lambda one: one.text[:80] or "(empty)"),
+        trajectories=record.worst(lambda one: float(one.empty), lambda one: one.text[:80] or "∅"),
         numbers={"share": newest, "at_first": before},
     )
 

@@ -207,7 +207,9 @@ def p7_slower(record: Record) -> Seen | None:
             zh=f"单步由 {usual:.3g} 秒增至 {newest[-1]:.3g} 秒，主要在 {phase}",
         ),
         curves=[record.shown("timing/s/step"), record.shown(f"timing/s/{phase}"), record.shown(LENGTH)],
-        trajectories=record.worst(lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens} tokens"),
+        trajectories=record.worst(
+            lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens}: {one.text[:80]}"
+        ),
         numbers={"usual_s": usual, "now_s": newest[-1], "phase_grew_s": grew},
     )
 
@@ -240,7 +242,7 @@ def p9_cut_off(record: Record) -> Seen | None:
                 ),
                 curves=[record.shown(name), record.shown(LENGTH)],
                 trajectories=record.worst(
-                    lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens} tokens"
+                    lambda one: float(one.num_tokens), lambda one: f"{one.num_tokens}: {one.text[:80]}"
                 ),
                 numbers={"share": shares[-1]},
             )

@@ -102,7 +102,7 @@ class SpanMaker:
             attempt_id=attempt.attempt_id,
             attributes={
                 SPAN_KIND: SpanKind.CHAIN.value,
-                "gen_ai.operation.name": "invoke_agentic_rl",
+                "operation.name": "invoke_agentic_rl",
                 "gen_ai.user.query_root_flag": 1,
                 **self._ids(attempt),
             },

@@ -7,6 +7,7 @@ import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
 
 from strop.observability.chat_span import chat_request, chat_result, traced_stream
@@ -44,15 +45,14 @@ def observe_processor(
 ) -> Any:
     """On `process`, or on a processor class: a span of each call, with input, output, status and seconds.
 
-    The span is ROLLOUT, REWARD or GROUP_REWARD by the input's `func_type`, else by the class.
-    `otel_span_kind` is taken for DashScope's sake: spans of processors are INTERNAL.
-    `capture_io_attributes=False` leaves input and output off.
+    The span is ROLLOUT, REWARD or GROUP_REWARD by the input's `func_type`, else by the class; for
+    OpenTelemetry it is INTERNAL, or of its kind `otel_span_kind`. `capture_io_attributes=False` leaves input
+    and output off.
     """
+    form = _Form(captures=capture_io_attributes, otel_kind=otel_span_kind)
 
     def decorate(target: Any) -> Any:
-        if isinstance(target, type):
-            return _observe_class(target, capture_io_attributes)
-        return _observe_process(target, capture_io_attributes)
+        return _observe_class(target, form) if isinstance(target, type) else _observe_process(target, form)
 
     return decorate if fn is None else decorate(fn)
 
@@ -68,8 +68,10 @@ def observe_tool(
 ) -> Any:
     """On a function that serves as a tool: a span of each call, with its arguments and what it gave.
 
-    `name` is the tool's, by default the function's. `handler` is taken for DashScope's sake and not used.
+    `name` is the tool's, by default the function's. `handler` is taken for DashScope's sake; spans are made
+    without one, which is said once.
     """
+    _without_handler("observe_tool", handler)
 
     def decorate(function: _Function) -> _Function:
         label = name or function.__name__
@@ -118,11 +120,12 @@ def observe_llm(
     The function names its model and messages as `request_model_arg` and `messages_arg` (or a text as
     `prompt_arg`). Its result is read as OpenAI's where it has `choices` and as DashScope's where it has
     `output`; `result_mapper` makes one of these of any other. A stream is measured to its end. `handler` is
-    taken for DashScope's sake and not used.
+    taken for DashScope's sake; spans are made without one, which is said once.
 
     Raises:
         TypeError: the function can be given neither messages nor prompt.
     """
+    _without_handler("observe_llm", handler)
 
     def decorate(function: _Function) -> _Function:
         signature = _signature_of(function)
@@ -242,15 +245,28 @@ def _end(recording: Recording, error: BaseException) -> None:
     recording.end()
 
 
-def _observe_class(target: type[Any], captures: bool) -> type[Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How the spans of a processor are to be. `otel_kind` is OpenTelemetry's, None for its INTERNAL."""
+
+    captures: bool
+    otel_kind: Any = None
+
+
+def _without_handler(decorator: str, handler: Any) -> None:
+    if handler is not None:
+        warn_once(f"{decorator}: handler= has no effect; spans go where OTEL_EXPORTER_OTLP_ENDPOINT says")
+
+
+def _observe_class(target: type[Any], form: _Form) -> type[Any]:
     process = getattr(target, "process", None)
     if process is None:
         raise TypeError(f"{target.__name__} has no process() to observe")
-    target.process = _observe_process(process, captures)
+    target.process = _observe_process(process, form)
     return target
 
 
-def _observe_process(process: _Function, captures: bool) -> _Function:
+def _observe_process(process: _Function, form: _Form) -> _Function:
     if getattr(process, _OBSERVED, False):
         return process
 
@@ -259,7 +275,7 @@ def _observe_process(process: _Function, captures: bool) -> _Function:
         kind = _kind_of(self, input)
         if kind is None:
             return await process(self, input, *args, **kwargs)
-        span = _ProcessorSpan(self, input, kind, captures)
+        span = _ProcessorSpan(self, input, kind, form)
         return await _observed_async(span, lambda: process(self, input, *args, **kwargs))
 
     @functools.wraps(process)
@@ -267,7 +283,7 @@ def _observe_process(process: _Function, captures: bool) -> _Function:
         kind = _kind_of(self, input)
         if kind is None:
             return process(self, input, *args, **kwargs)
-        span = _ProcessorSpan(self, input, kind, captures)
+        span = _ProcessorSpan(self, input, kind, form)
         with span.current():
             result = process(self, input, *args, **kwargs)
         if inspect.isawaitable(result):
@@ -295,11 +311,11 @@ class _ProcessorSpan:
     own: the span begins with the first, and ends by `ended` or by what either piece raises.
     """
 
-    def __init__(self, processor: Any, payload: Any, kind: SpanKind, captures: bool) -> None:
+    def __init__(self, processor: Any, payload: Any, kind: SpanKind, form: _Form) -> None:
         self._name = f"{_VERBS[kind]} {type(processor).__name__}"
         self._payload = payload
         self._kind = kind
-        self._captures = captures
+        self._form = form
         self._recording: Recording | None = None
         self._began = time.perf_counter()
 
@@ -308,7 +324,7 @@ class _ProcessorSpan:
         """Around a piece of the call."""
         with _below(self._payload):
             if self._recording is None:
-                self._recording = begin(self._name, self._kind)
+                self._recording = begin(self._name, self._kind, otel_kind=self._form.otel_kind)
                 self._recording.put(self._input)
             try:
                 with current(self._recording):
@@ -322,16 +338,16 @@ class _ProcessorSpan:
         recording = self._recording
         assert recording is not None
         seconds = time.perf_counter() - self._began
-        recording.put(lambda: _output(result, self._captures, seconds))
+        recording.put(lambda: _output(result, self._form.captures, seconds))
         recording.ok()
         recording.end()
 
     def _input(self) -> Attributes:
         ids = ids_of(self._payload)
-        captures = self._captures and captures_content()
+        captures = self._form.captures and captures_content()
         return {
             **ids,
-            "gen_ai.operation.name": _VERBS[self._kind],
+            "operation.name": _VERBS[self._kind],
             "request_id": ids.get("bailian.agentic_rl.rollout_id"),
             "input.value": json_text(self._payload) if captures else None,
         }

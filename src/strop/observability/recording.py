@@ -18,6 +18,7 @@ from strop.schema.span import SPAN_KIND, SpanKind
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
+    from opentelemetry.trace import SpanKind as OtelKind
 
 _MAX_FAILURES = 5
 _PAUSE_S = 60.0
@@ -112,18 +113,21 @@ class Recording:
             breaker.failed(failure)
 
 
-def begin(name: str, kind: SpanKind, *, client: bool = False) -> Recording:
-    """Start a span below the current one. It becomes current only inside `current`."""
+def begin(name: str, kind: SpanKind, *, client: bool = False, otel_kind: OtelKind | None = None) -> Recording:
+    """Start a span below the current one. It becomes current only inside `current`.
+
+    For OpenTelemetry it is of kind `otel_kind`: by default CLIENT where it is one, else INTERNAL.
+    """
     if not breaker.allows():
         return Recording(None)
     try:
         made = tracer()
         if made is None:
             return Recording(None)
-        from opentelemetry.trace import SpanKind as OtelKind
+        from opentelemetry.trace import SpanKind as Kinds
 
-        otel_kind = OtelKind.CLIENT if client else OtelKind.INTERNAL
-        return Recording(made.start_span(name, kind=otel_kind, attributes={SPAN_KIND: kind.value}))
+        chosen = otel_kind or (Kinds.CLIENT if client else Kinds.INTERNAL)
+        return Recording(made.start_span(name, kind=chosen, attributes={SPAN_KIND: kind.value}))
     except Exception as error:  # noqa: BLE001  a span must not fail the work it is of
         breaker.failed(error)
         return Recording(None)

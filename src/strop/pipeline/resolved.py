@@ -16,7 +16,14 @@ from strop.schema.config import HyperParameters, JobConfig
 
 HYPER: KeyPath = ("training", "hyper_parameters")
 MASK = "***"
-DEFAULT = "default"
+DEFAULT, REQUEST = "default", "request"
+
+_ORIGINS = {
+    "default": "默认值",
+    "request": "请求",
+    "this machine": "本机",
+    "default: the whole model is trained": "默认值：训练整个模型",
+}
 
 InUse = tuple[Callable[[HyperParameters], object], Callable[[HyperParameters], str]]
 
@@ -94,7 +101,8 @@ def origins_of(config: JobConfig, file: JobFile) -> dict[str, str]:
     """Where each value of `describe` came from, by dotted key.
 
     `job.yaml:12` for a line, with the name it has there if it is another; the option that overrode it;
-    `default`; or what a default follows from, as in `default of dapo` or `batch_size`.
+    `request` where a request, which has no lines, said it; `default`; or what a default follows from, as in
+    `default of dapo` or `batch_size`.
     """
     hyper, plain = config.hyper_parameters, describe(config)
     found: dict[str, str] = {}
@@ -108,6 +116,18 @@ def origins_of(config: JobConfig, file: JobFile) -> dict[str, str]:
         else:
             found[dotted(path)] = DEFAULT
     return found
+
+
+def told_origin(origin: str) -> tuple[str, str]:
+    """Where a value came from, in English and Chinese words; a file's line and another setting are their own.
+
+    >>> told_origin("default of gspo"), told_origin("job.yaml:3")
+    (('default of gspo', 'gspo 的默认值'), ('job.yaml:3', 'job.yaml:3'))
+    """
+    if origin in _ORIGINS:
+        return origin, _ORIGINS[origin]
+    method = origin.removeprefix("default of ")
+    return origin, f"{method} 的默认值" if method != origin else origin
 
 
 def leaves(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:
@@ -135,4 +155,18 @@ def _place(file: JobFile, path: KeyPath) -> str | None:
             name, colon, line = place.rpartition(":")
             short = f"{Path(name).name}:{line}" if colon and line.isdigit() else place
             return f"{short} ({file.written[known]})" if known in file.written else short
+        if _says(file.data, known):
+            return REQUEST
     return None
+
+
+def _says(value: object, path: KeyPath) -> bool:
+    """Whether it has a plain value there."""
+    for key in path:
+        if isinstance(value, dict) and key in value:
+            value = cast("dict[object, object]", value)[key]
+        elif isinstance(value, list) and isinstance(key, int) and key < len(cast("list[object]", value)):
+            value = cast("list[object]", value)[key]
+        else:
+            return False
+    return not isinstance(value, dict | list) and value is not None

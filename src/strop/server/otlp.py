@@ -28,6 +28,10 @@ MAX_BYTES = 8 * 1024 * 1024
 before any can be counted."""
 
 MAX_SPANS = 20_000
+MAX_PARTS = 500_000
+"""Messages within a request: attributes, values, events and whatever else it nests. Of two bytes each, eight
+times as many would fit a body, and each takes tens here; with names and values in them, these fill it."""
+
 MAX_VALUE_CHARS = 128 * 1024
 MAX_ATTRIBUTES = 128
 MAX_EVENTS = 32
@@ -57,11 +61,12 @@ def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServic
     request = ExportTraceServiceRequest()
     try:
         if kind == PROTOBUF:
-            _refuse_too_many(num_spans(content))
+            _refuse_too_many(num_spans(content), num_parts(content))
             request.ParseFromString(content)
         else:
+            _refuse_too_many(0, content.count(b"{") + content.count(b"["))
             said: Any = orjson.loads(content)
-            _refuse_too_many(_num_said(said))
+            _refuse_too_many(_num_said(said), 0)
             json_format.ParseDict(_with_base64_ids(said), request, ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError, TypeError) as error:
         raise RequestError(f"the body is no OTLP trace request: {str(error)[:200]}") from error
@@ -99,17 +104,46 @@ def num_spans(content: bytes) -> int:
         DecodeError: its frames do not fit into each other.
     """
     count = 0
-    for resource in _frames(content, 0, len(content), 1):  # ExportTraceServiceRequest.resource_spans
-        for scope in _frames(content, *resource, 2):  # ResourceSpans.scope_spans
-            for _ in _frames(content, *scope, 2):  # ScopeSpans.spans
+    for resource in _messages(content, 0, len(content), 1):  # ExportTraceServiceRequest.resource_spans
+        for scope in _messages(content, *resource, 2):  # ResourceSpans.scope_spans
+            for _ in _messages(content, *scope, 2):  # ScopeSpans.spans
                 count += 1
                 if count > MAX_SPANS:
                     return count
     return count
 
 
-def _frames(content: bytes, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+def num_parts(content: bytes) -> int:
+    """How many messages a protobuf request nests, of whatever kind and depth. Counting ends beyond what is
+    taken; a body that cannot have as many is not looked at and counts none.
+
+    Raises:
+        DecodeError: its frames do not fit into each other.
+    """
+    if len(content) <= 2 * MAX_PARTS:  # a message takes two bytes at least
+        return 0
+    count = 0
+    open_messages = [(0, len(content), ExportTraceServiceRequest.DESCRIPTOR)]
+    while open_messages:
+        at, end, message = open_messages.pop()
+        for number, begin, close in _frames(content, at, end):
+            field = message.fields_by_number.get(number)
+            if field is None or field.message_type is None:
+                continue
+            count += 1
+            if count > MAX_PARTS:
+                return count
+            open_messages.append((begin, close, field.message_type))
+    return count
+
+
+def _messages(content: bytes, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
     """Where the messages in field `wanted` begin and end."""
+    return ((begin, close) for number, begin, close in _frames(content, at, end) if number == wanted)
+
+
+def _frames(content: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Every field that has a length: its number, and where its content begins and ends."""
     while at < end:
         tag, at = _varint(content, at, end)
         match tag & 7:
@@ -119,8 +153,7 @@ def _frames(content: bytes, at: int, end: int, wanted: int) -> Iterator[tuple[in
                 at += 8
             case 2:
                 size, at = _varint(content, at, end)
-                if tag >> 3 == wanted:
-                    yield at, min(at + size, end)
+                yield tag >> 3, at, min(at + size, end)
                 at += size
             case 5:
                 at += 4
@@ -156,9 +189,13 @@ def _num_said(said: Any) -> int:
     return sum(len(cast("list[Any]", one)) for one in lists if isinstance(one, list))
 
 
-def _refuse_too_many(count: int) -> None:
-    if count > MAX_SPANS:
+def _refuse_too_many(spans: int, parts: int) -> None:
+    if spans > MAX_SPANS:
         raise TooLargeError(f"more than {MAX_SPANS} spans in one request", fix="send smaller batches")
+    if parts > MAX_PARTS:
+        raise TooLargeError(
+            f"more than {MAX_PARTS} attributes and other parts in one request", fix="send smaller batches"
+        )
 
 
 def _unpacked(body: bytes, encoding: str) -> bytes:

@@ -10,12 +10,20 @@ import httpx
 import pytest
 
 from fakes.console import record_job
+from fakes.postgres import Postgres
 from fakes.server import Server, serving
 
 
-@pytest.fixture(scope="module")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("console") / "home", supervise=False) as made:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shared_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """What a page asks of the store is asked of both kinds."""
+    url: str | None = None
+    if request.param == "postgresql":
+        cluster: Postgres = request.getfixturevalue("cluster")
+        url = cluster.url(cluster.database())
+    with serving(tmp_path_factory.mktemp("console") / "home", supervise=False, database_url=url) as made:
         record_job(made.database, "ft-1")
         record_job(made.database, "ft-2", name="second")
         yield made

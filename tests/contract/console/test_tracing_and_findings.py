@@ -11,7 +11,9 @@ from fakes.console import HOSTILE
 from fakes.server import Server
 from strop.console.job_tracing import traces_of
 from strop.schema.finding import Curve, Evidence, Finding, Severity, Text, Witness
+from strop.schema.job import Event
 from strop.schema.span import Span, SpanKind, SpanStatus, arrange
+from strop.store.events import record_event
 from strop.store.findings import record_finding
 from strop.store.spans import record_spans
 
@@ -59,6 +61,7 @@ def test_tracing_shows_the_tree_with_arguments_and_errors_and_escapes_them(
     assert '{ "a": 2 }' in shown
     assert HOSTILE in shown
     assert "<script>window" not in page
+    assert re.findall(r'<td class="(d\d)">', page) == ["d0", "d1", "d1"]
 
 
 def test_without_spans_the_page_says_how_to_get_them(browser: httpx.Client):
@@ -81,16 +84,29 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
         job_id="ft-1", rule="P1", severity=Severity.WARNING, first_step=2, last_step=3,
         summary=Text(en="flat reward", zh="奖励不动"), created_at=now, updated_at=now,
         evidence=Evidence(
-            curves=[Curve(name="critic/rewards/mean", points=[(2, 0.2), (3, 0.2)])],
+            curves=[
+                Curve(name="critic/rewards/mean", points=[(2, 0.2), (3, 0.2)]),
+                Curve(name="actor/ppo_kl", points=[(1, 0.0), (2, 0.05), (3, 0.2)], healthy=(None, 0.1)),
+            ],
             trajectories=[Witness(rollout_id=ROLLOUT, step=1, note=HOSTILE)],
             numbers={"slope": 0.0},
         ),
     )  # fmt: skip
+    event = Event(
+        job_id="ft-1", kind="finding", message="as the trainer said it", created_at=now,
+        data={"said": {"en": "a finding began", "zh": "诊断开始"}},
+    )  # fmt: skip
     with server.database.write() as session:
         record_finding(session, found)
+        record_event(session, event)
     page = browser.get("/console/jobs/ft-1", headers={"accept-language": language}).text
     shown = text_of(page)
     assert words in shown
+    assert {"en": "a finding began", "zh": "诊断开始"}[language] in shown
+    assert "as the trainer said it" not in shown
     assert "2: 0.2, 3: 0.2" in shown
+    assert (
+        '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
+    )
     assert f"rollouts?step=1&amp;rollout={ROLLOUT}" in page
     assert "<script>window" not in page

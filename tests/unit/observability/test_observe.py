@@ -2,10 +2,10 @@ import asyncio
 import json
 
 import pytest
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 import strop
-from strop.observability import observe_llm, observe_processor, observe_tool
+from strop.observability import observe_llm, observe_processor, observe_tool, tracing
 from strop.schema.span import JOB_ID, ROLLOUT_ID
 
 IDS = {"job_id": "ft-1", "sample_id": "row-7", "rollout_id": "s1-0-r0", "attempt_id": "a2"}
@@ -77,6 +77,38 @@ def test_a_plain_reward_is_a_span_with_its_score(seen):
     assert span.attributes["gen_ai.span.kind"] == "REWARD"
     assert span.attributes["agentic_rl.result.reward_score"] == 0.75
     assert json.loads(span.attributes["output.value"])["reward"]["reward_score"] == 0.75
+
+
+def test_a_processor_s_span_is_internal_or_of_the_kind_that_is_asked_for(seen):
+    class Called(strop.AbstractRewardProcessor):
+        @observe_processor(otel_span_kind=SpanKind.SERVER)
+        def process(self, input):
+            return strop.RewardOutput(reward=strop.Reward(reward_score=0.75))
+
+    Score().process(reward_input())
+    Called().process(reward_input())
+    assert seen.one("invoke_reward Score").kind is SpanKind.INTERNAL
+    assert seen.one("invoke_reward Called").kind is SpanKind.SERVER
+    assert seen.one("invoke_reward Called").attributes["operation.name"] == "invoke_reward"
+
+
+def test_a_handler_of_another_package_is_said_to_have_no_effect(seen, caplog):
+    tracing.warn_once.cache_clear()
+
+    @observe_tool(handler=object())
+    def tool():
+        return 1
+
+    @observe_llm(handler=object())
+    def model(*, messages):
+        return None
+
+    assert tool() == 1
+    model(messages=[])
+    assert [record.getMessage().partition(" has")[0] for record in caplog.records] == [
+        "observe_tool: handler=",
+        "observe_llm: handler=",
+    ]
 
 
 def test_a_group_reward_has_a_kind_of_its_own(seen):

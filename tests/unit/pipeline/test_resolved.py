@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from strop.errors import ConfigError
-from strop.pipeline.config import load_job
-from strop.pipeline.job_file import dotted
+from strop.pipeline.config import check_job, load_job
+from strop.pipeline.job_file import JobFile, dotted
 from strop.pipeline.resolved import IN_USE, describe, leaves
 from strop.schema.config import HyperParameters
 from strop.trackers import extras
@@ -107,6 +107,16 @@ def test_the_description_holds_what_will_be_used_and_an_origin_for_each_value(lo
     origins = described.pop("origins")
     assert list(origins) == [dotted(path) for path in leaves(described)]
     assert "secret-value" not in json.dumps([described, origins])
+
+
+def test_what_a_request_says_is_told_from_what_nobody_said(load):
+    said = load().model_dump(mode="json", exclude_unset=True)
+    asked = JobFile(path=Path("job"), data=said, places={(): ""})
+    origins = check_job(asked).origins
+    told = ("name", "model.name", f"{H}.algorithm", f"{H}.max_length", "datasets[0].file_name")
+    assert {origins[key] for key in told} == {"request"}
+    silent = (f"{H}.seed", f"{H}.clip_ratio_low", f"{H}.ppo_mini_batch_size", "functions[0].timeout")
+    assert [origins[key] for key in silent] == ["default", "default of dapo", "batch_size", "default"]
 
 
 def test_a_job_that_was_not_read_from_a_file_has_no_origins(load):

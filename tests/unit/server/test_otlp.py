@@ -65,6 +65,43 @@ def test_as_many_as_are_taken_are_read(monkeypatch: pytest.MonkeyPatch):
     assert len(otlp.spans_of(told)) == 4
 
 
+def test_every_message_counts_at_whatever_depth_it_lies(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "MAX_PARTS", 9)
+    request = ExportTraceServiceRequest()
+    span = (
+        request.resource_spans.add().scope_spans.add().spans.add(name="\x0a\x00\x0a\x00", trace_id=bytes(16))
+    )
+    span.status.message = "\x12\x00"
+    value = span.attributes.add(key="k").value.array_value.values.add()
+    value.string_value = "\x0a\x00"
+    # Resource, scope and span; the status; an attribute, its value, the list in it and that one's value.
+    assert otlp.num_parts(request.SerializeToString()) == 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x0a\x00" * 41,
+        b"\x0a\x54" + b"\x0a\x52" + b"\x0a\x00" * 41,
+        b"\x0a\x56" + b"\x12\x54" + b"\x12\x52" + b"\x6a\x00" * 41,
+    ],
+    ids=["resources", "attributes of a resource", "links of a span"],
+)
+def test_a_body_of_too_many_parts_is_refused_without_being_read(body: bytes, monkeypatch: pytest.MonkeyPatch):
+    assert ExportTraceServiceRequest.FromString(body).ByteSize() == len(body)
+    monkeypatch.setattr(otlp, "MAX_PARTS", 40)
+    with pytest.raises(TooLargeError, match="more than 40 attributes"):
+        otlp.parse(body, content_type=otlp.PROTOBUF, encoding="")
+
+
+def test_json_of_too_many_parts_is_refused_without_being_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "MAX_PARTS", 40)
+    monkeypatch.setattr(otlp.orjson, "loads", None)
+    body = b'{"resourceSpans":[' + b"{}," * 39 + b"{}]}"
+    with pytest.raises(TooLargeError, match="more than 40 attributes"):
+        otlp.parse(body, content_type=otlp.JSON, encoding="")
+
+
 @pytest.mark.parametrize("said", [3, {"resourceSpans": 3}, {"resourceSpans": [{"scopeSpans": [3]}]}])
 def test_json_of_another_shape_is_the_parsers_to_refuse(said: object):
     with pytest.raises(RequestError):
