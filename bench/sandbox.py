@@ -222,7 +222,7 @@ def sandbox_fusion(output: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [str(python), "-m", "uvicorn", "sandbox.server.server:app", "--port", str(port)]
-    # It starts each command by bash with a socket for stdin, which makes bash read ~/.bashrc: a home without one.
+    # It starts each command by bash with a socket for stdin, and bash then reads ~/.bashrc: no such file there.
     env = {"PATH": os.environ["PATH"], "LANG": os.environ.get("LANG", "C.UTF-8"), "HOME": str(CACHE)}
     with (
         (output / "sandbox_fusion.log").open("w") as log,
