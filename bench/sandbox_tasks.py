@@ -195,11 +195,15 @@ class Probe:
     limits: dict[str, Any]
 
 
+def counting(loops: int) -> str:
+    """A program that counts up so often."""
+    return f"x = 0\nfor i in range({loops}): x += i\nprint('done')"
+
+
 def probes(loops: int) -> list[Probe]:
     """Near their limits on either side; `loops` are those that take this machine 0.5 s of its processor."""
-    compute = f"x = 0\nfor i in range({loops}): x += i\nprint('done')"
     return [
-        Probe(code=compute, expect="Success", limits={"run_timeout": 1.0}),
+        Probe(code=counting(loops), expect="Success", limits={"run_timeout": 1.0}),
         Probe(code="import time; time.sleep(0.6)", expect="Success", limits={"run_timeout": 1.0}),
         Probe(code="while True: pass", expect="TimeLimitExceeded", limits={"run_timeout": 0.5}),
         Probe(code="import time; time.sleep(30)", expect="TimeLimitExceeded", limits={"run_timeout": 0.5}),
