@@ -1,8 +1,9 @@
 """`python -m bench.functions` -> requests a second of one reward function: ours, DashScope's, Ray Serve's.
 
-One process serves each, the same client (`wrk`, 64 connections) asks each in turn, in one run. Then the
-workers of an instance under a step of load, from none to many to none. `bash bench/setup_functions.sh` makes
-what it needs.
+One process serves each, the same client (`wrk`, 64 connections) asks each in turn, in one run. DashScope's
+container stands there twice: as its package installs it, and with the parser and event loop that
+`uvicorn[standard]` brings, which is fairer to it than its package is. Then the workers of an instance under a
+step of load, from none to many to none. `bash bench/setup_functions.sh` makes what it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ from strop.schema.function import AgentOutput, RewardInput
 
 LOG = ROOT / "docs" / "log.md"
 RAY = Path(__file__).with_name(".venv-ray") / "bin" / "python"
+STANDARD = Path(__file__).with_name(".venv-standard")
+"""httptools and uvloop, alone in a folder."""
 NUM_CONNECTIONS = 64
 # A reward as DashScope's development guide writes it: the same file in all three.
 REWARD = """
@@ -112,13 +115,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="turns of each (default 3)")
     parser.add_argument("--seconds", type=int, default=5, help="of each turn (default 5)")
     parser.add_argument("--no-log", action="store_true", help="print the entry, but leave docs/log.md alone")
-    parser.add_argument("--only", nargs="*", default=None, help="some of ours, container, ray, scaling")
+    parser.add_argument(
+        "--only", nargs="*", default=None, help="some of ours, container, standard, ray, scaling"
+    )
     arguments = parser.parse_args()
     before = load_average()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "rewards.py").write_text(REWARD)
-        chosen = arguments.only or ["ours", "container", "ray", "scaling"]
+        chosen = arguments.only or ["ours", "container", "standard", "ray", "scaling"]
         parts = [_heading(), _conditions(before)]
         served = [name for name in chosen if name != "scaling"]
         if served:
@@ -214,7 +219,15 @@ async def _ours(folder: Path) -> AsyncIterator[Served]:
 
 
 @contextlib.asynccontextmanager
-async def _container(folder: Path) -> AsyncIterator[Served]:
+async def _standard(folder: Path) -> AsyncIterator[Served]:
+    if not STANDARD.is_dir():
+        raise SystemExit("httptools and uvloop are not installed: bash bench/setup_functions.sh")
+    async with _container(folder, beside=[STANDARD]) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def _container(folder: Path, beside: Sequence[Path] = ()) -> AsyncIterator[Served]:
     """Of the package that the tests keep in the user's cache; made by tests/fakes/dashscope_project.py."""
     sys.path.insert(0, str(ROOT / "tests"))
     from fakes.dashscope_project import environment
@@ -225,16 +238,17 @@ async def _container(folder: Path) -> AsyncIterator[Served]:
         "PROCESSOR_CLASS": "rewards.Contains",
         "SERVER_PORT": str(port),
         "WORKERS_COUNT": "1",
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join(map(str, [folder, *beside])),
         "HOME": str(folder),
     }
     module = "dashscope.finetune.reinforcement.component.server.server"
     command = [str(environment("2.0.2") / "python"), "-W", "ignore", "-m", module]
-    with _process(command, settings, folder / "container.log") as process:
+    log = folder / f"container-{port}.log"
+    with _process(command, settings, log) as process:
         url = f"http://127.0.0.1:{port}"
         while not _answers(f"{url}/health"):
             if process.poll() is not None:
-                raise RuntimeError((folder / "container.log").read_text())
+                raise RuntimeError(log.read_text())
             await asyncio.sleep(0.1)
         yield Served(url=f"{url}/api/v1")
 
@@ -291,10 +305,11 @@ def _free_port() -> int:
         return listener.getsockname()[1]
 
 
-_SERVERS = {"ours": _ours, "container": _container, "ray": _ray}
+_SERVERS = {"ours": _ours, "container": _container, "standard": _standard, "ray": _ray}
 _LABELS = {
     "ours": "Strop's worker",
     "container": "DashScope's container (2.0.2)",
+    "standard": "the same, with httptools and uvloop",
     "ray": "Ray Serve (one replica behind its proxy)",
 }
 
