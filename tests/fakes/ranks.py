@@ -22,6 +22,7 @@ from strop.policy.critic import Critic
 from strop.policy.forest import make_forests
 from strop.policy.forward import forest_logprobs
 from strop.policy.measures import StepMeasures
+from strop.policy.offline_update import OfflineLearner, _forests, _Whole
 from strop.policy.share import shares
 from strop.policy.update import Learner
 from strop.schema.batch import MiniBatch, Pack
@@ -67,13 +68,31 @@ def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Te
     return torch.cat([weight.grad.flatten() for weight in critic.network().parameters()])
 
 
-def work(rank: int, folder: str, jobs: Sequence[tuple[dict[str, Any], MiniBatch]], whole: MiniBatch) -> None:
+def part_of_offline_gradient(packs: Sequence[Pack], chosen: Iterable[int]) -> torch.Tensor:
+    """What the packs of these indices add to the gradient of an update of all of them, learning from rows."""
+    learner = OfflineLearner(tiny_llama().double(), None, _WARM_UP, total_steps=10, dtype=torch.float64)
+    learner.remember_reference(packs)
+    learner.update(batch(mini_batch(WARM_UP)))
+    learner._optimizer.zero_gradients()
+    for group, forest in _forests([packs[index] for index in chosen]):
+        learner._part(group, forest, _Whole.of(packs), training=True)[0].backward()
+    return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
+
+
+def work(
+    rank: int,
+    folder: str,
+    jobs: Sequence[tuple[dict[str, Any], MiniBatch]],
+    whole: MiniBatch,
+    rows: Sequence[Pack],
+) -> None:
     """One of two processes: computes every second pack of each job's mini-batch, sums with the other one;
-    rank 0 writes the sums, that of the critic for `whole` last."""
+    rank 0 writes the sums, at last that of the critic for `whole` and that of learning from `rows`."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     gradients = [part_of_gradient(settings, mini, mini.packs[rank::2]) for settings, mini in jobs]
     gradients.append(part_of_critic_gradient(whole, range(rank, len(whole.packs), 2)))
+    gradients.append(part_of_offline_gradient(rows, range(rank, len(rows), 2)))
     for gradient in gradients:
         dist.all_reduce(gradient)
     if rank == 0:

@@ -1,54 +1,27 @@
 """Words on a command line -> the machines, wired. The only place that sees everything.
 
-The commands are in `commands`, loaded inside `main` so that Ctrl-C is heard while they load. Exit status: 0
-done, 1 failed, 2 wrong usage or configuration, 130 ended by Ctrl-C.
+Importing it loads nothing; `main` begins with what Ctrl-C does, and only then are the commands loaded.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
+import os
 
-from strop.cli.interrupts import EXIT_CANCELED, interrupted_text, leaving_at_once
 from strop.cli.text import t
-from strop.errors import ConfigError, DataError, RequestError, StropError, ThrottledError
-
-
-def _is_wrong_input(error: StropError) -> bool:
-    """Refused here or by the server: the same again would be refused again."""
-    return isinstance(error, ConfigError | DataError | RequestError) and not isinstance(error, ThrottledError)
 
 
 def main() -> None:
-    """Run the command line; what went wrong is told once, on stderr, with what to do."""
+    """What `strop` is. Ctrl-C at any moment of it ends with one line and exit status 130."""
     try:
+        from strop.cli.interrupts import leave_from_now_on, leaving_at_once
+
         with leaving_at_once():
-            from strop.cli.commands import app
-        app()
-    except StropError as error:
-        _tell(str(error))
-        sys.exit(2 if _is_wrong_input(error) else 1)
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "transformers", "safetensors", "peft"):
-            raise
-        _tell(f"{error.name} is not installed\n  fix: pip install 'strop[train]'")
-        sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
-            raise
-        _tell(f"{error.filename}: {error.strerror}")  # a file that a command was told to read or write
-        sys.exit(1)
-    except SystemExit as error:
-        # Typer makes an exit of Ctrl-C, and says nothing.
-        if isinstance(getattr(error.__context__, "__cause__", None), KeyboardInterrupt):
-            print(interrupted_text(), file=sys.stderr)
-        raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        print(interrupted_text(), file=sys.stderr)
-        sys.exit(EXIT_CANCELED)
-
-
-def _tell(text: str) -> None:
-    """An error may repeat what a file says; nothing of that steers the terminal."""
-    shown = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
-    print(f"{t('error', '错误')}: {shown}", file=sys.stderr)
+            from strop.cli.command_line import command_line
+        try:
+            command_line()
+        finally:
+            leave_from_now_on()
+    except KeyboardInterrupt:
+        # It came before there was a handler, or between two of them.
+        os.write(2, f"\n{t('interrupted', '已中断')}\n".encode())
+        os._exit(130)

@@ -1,7 +1,9 @@
 """What a trainer notes while its database refuses -> the command that keeps it, by a pipe.
 
 A full disk takes the database along with the checkpoints, and who could free it must hear of it. What the
-database takes comes to the command by the job's stream; the pipe carries the rest, each note as a line of JSON.
+database takes comes to the command by the job's stream; the pipe carries the rest, each note as a line of JSON:
+its words, and how many notes with these words there have been. The stream tells them in the same order, so that
+the command knows which of them it has heard.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,16 +19,17 @@ from typing import Any
 from strop.cli.broadcast import Broadcast
 from strop.store.recorder import StoreRecorder
 
-Alarm = Callable[[str], None]
+Alarm = Callable[[str, int], None]
+"""Takes a note's words, and which one it is of those with these words, from 1."""
 
 
 def alarm_to(descriptor: int) -> Alarm:
     """What writes to the pipe of `--alarms`; children do not inherit it."""
     os.set_inheritable(descriptor, False)
 
-    def alarm(message: str) -> None:
+    def alarm(message: str, number: int) -> None:
         with suppress(OSError):  # nobody listens any more
-            os.write(descriptor, json.dumps(message).encode() + b"\n")
+            os.write(descriptor, json.dumps([message, number]).encode() + b"\n")
 
     return alarm
 
@@ -34,21 +38,38 @@ class AlarmingRecorder(Broadcast):
     """Hands everything on to `recorder`; an event that its database refuses is an `alarm`, too.
 
     Side effects:
-        A thread an event, until the database has said yes or no.
+        A thread an event, until the database has said yes or no; `wait` waits for all of them.
     """
 
     def __init__(self, recorder: StoreRecorder, alarm: Alarm | None) -> None:
         super().__init__([recorder])
         self._store = recorder
         self._alarm = alarm
+        self._lock = threading.Lock()  # guards both below
+        self._noted: Counter[str] = Counter()
+        self._asking: list[threading.Thread] = []
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
         super().event(kind, message, step=step, data=data)
-        if self._alarm is not None:
-            threading.Thread(target=self._tell, args=(message,), name="alarm", daemon=True).start()
+        if self._alarm is None:
+            return
+        with self._lock:
+            self._noted[message] += 1
+            arguments = (self._alarm, message, self._noted[message])
+            asking = threading.Thread(target=self._tell, args=arguments, name="alarm", daemon=True)
+            self._asking = [one for one in self._asking if one.is_alive()]
+            self._asking.append(asking)
+            asking.start()
 
-    def _tell(self, message: str) -> None:
-        if self._alarm is not None and not self._store.taken():
-            self._alarm(message)
+    def wait(self) -> None:
+        """Until every event so far is in the database or has been an alarm."""
+        with self._lock:
+            asking = self._asking
+        for one in asking:
+            one.join()
+
+    def _tell(self, alarm: Alarm, message: str, number: int) -> None:
+        if not self._store.taken():
+            alarm(message, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
@@ -33,17 +34,22 @@ RESULT_EVENT = "result"
 _QUIET = frozenset({PLANNED_EVENT, RESULT_EVENT, REFUSED_EVENT, "inputs", "cancel_asked"})
 
 
+Note = tuple[str, int]
+"""An event's words, and which one it is of those with these words, from 1."""
+
+
 class Following:
     """Tells each thing once: metrics of a step come again, grown."""
 
     def __init__(
-        self, live: LiveProgress, console: Console, *, own: bool = False, told: Container[str] = ()
+        self, live: LiveProgress, console: Console, *, own: bool = False, told: Container[Note] = ()
     ) -> None:
         self._live = live
         self._console = console
         self._own = own
         self._told_otherwise = told
         self._told: dict[int, set[str]] = {}
+        self._notes: Counter[str] = Counter()
         self.job: JobInfo | None = None
 
     def take(self, item: StreamItem) -> None:
@@ -58,12 +64,14 @@ class Following:
                     if values:
                         self._live.metrics(item.step, values)
             case EventInfo():
+                self._notes[item.message] += 1
+                note = (item.message, self._notes[item.message])
                 total = item.data.get("total_steps")
                 if item.kind == PLANNED_EVENT and isinstance(total, int):
                     self._live.plan(total)
                 if item.kind == PREPARING_EVENT:
                     self._live.say(item.message)
-                elif item.kind not in _QUIET and item.message not in self._told_otherwise:
+                elif item.kind not in _QUIET and note not in self._told_otherwise:
                     self._live.event(item.kind, item.message)
             case Saved() if self._own:
                 self._live.checkpoint(
@@ -89,17 +97,17 @@ class Alarms:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self.told: set[str] = set()
+        self.told: set[Note] = set()
 
-    def heard(self, message: str) -> None:
+    def heard(self, message: str, number: int) -> None:
         from strop.cli.progress import tell_note
 
-        self.told.add(message)
+        self.told.add((message, number))
         tell_note(self._console, message)
 
 
 def follow(
-    client: Client, job_id: str, console: Console, *, own: bool = False, told: Container[str] = ()
+    client: Client, job_id: str, console: Console, *, own: bool = False, told: Container[Note] = ()
 ) -> JobInfo:
     """Show a job until it has ended. Returns it as it is then. One that is this command's `own` is shown with its
     checkpoints, which lie on this machine, and without its statuses. Events that were `told` are left out.

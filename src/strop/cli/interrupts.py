@@ -42,6 +42,12 @@ def leaving_at_once() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def leave_from_now_on() -> None:
+    """The command is over, and Python ends: what it would say of an exception there is no word for people."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _leave)
+
+
 class Interrupts:
     """Ctrl-C or SIGTERM while a command begins a job of its own and watches it.
 

@@ -27,7 +27,7 @@ from strop.memory import loading, use_huge_pages
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.alarms import Alarm
+    from strop.cli.alarms import Alarm, AlarmingRecorder
     from strop.cli.evaluate import Ending
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
@@ -124,6 +124,7 @@ async def _train(database: Database, submission: Submission, alarm: Alarm | None
             finally:
                 status.settle()
     finally:
+        await asyncio.to_thread(status.wait)
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
@@ -191,7 +192,7 @@ async def _run(
         name = publish(session, result)
     except StropError as error:
         recorder.event("not_published", str(error), step=result.steps)
-    if local is not None:
+    if local is not None or result.status is JobStatus.SUCCEEDED:  # a submitted one may have been paused
         told = summary(session.config, session.job_id, result, published_as=name)
         recorder.event(RESULT_EVENT, result.status.value, data={"summary": json.dumps(told)})
 
@@ -256,6 +257,7 @@ class SubmittedStatus:
         self.job_id = job_id
         self.local = local
         self._recorder: StoreRecorder | None = None
+        self._told: AlarmingRecorder | None = None
         self._end: JobStatus | None = None
 
     def around(self, recorder: StoreRecorder) -> Recorder:
@@ -271,7 +273,13 @@ class SubmittedStatus:
             def status(self, status: JobStatus, *, error: str | None = None) -> None:
                 told(status, error)
 
-        return Recorder(recorder, self._alarm)
+        self._told = Recorder(recorder, self._alarm)
+        return self._told
+
+    def wait(self) -> None:
+        """Until no note is left that neither the database has nor the alarm."""
+        if self._told is not None:
+            self._told.wait()
 
     def told(self, status: JobStatus, error: str | None) -> None:
         assert self._recorder is not None

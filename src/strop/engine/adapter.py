@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,8 +36,12 @@ _PLAIN = {"use_dora": False, "use_rslora": False, "fan_in_fan_out": False, "bias
 _PLAIN |= {"modules_to_save": None, "rank_pattern": {}, "alpha_pattern": {}, "layers_to_transform": None}
 
 _NUM_COMPARED = 4
-_CLOSE = 1e-2
-"""Of a weight's spread: far above what rounding to bfloat16 moves the mean, far below another model."""
+_NOISE = 1e-4
+"""Of the largest change: sums in another order, on another processor, differ by far less."""
+
+_MAX_FLIPPED = 1e-3
+"""Share of a weight's numbers that such noise may round to the other side; a base that was trained on by one
+step differs in nearly all that the file can tell apart."""
 
 _keys = itertools.count(1)
 
@@ -97,6 +102,8 @@ def read_adapter(folder: Path) -> LowRank:
     try:
         config: dict[str, Any] = json.loads((folder / "adapter_config.json").read_bytes())
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
+        if rank < 1 or not math.isfinite(alpha):
+            raise ValueError(f"r is {rank} and lora_alpha is {alpha}")
         with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
@@ -107,6 +114,12 @@ def read_adapter(folder: Path) -> LowRank:
     names = {name.removeprefix(_PREFIX).removesuffix(_A) for name in tensors if name.endswith(_A)}
     if tensors.keys() != {_PREFIX + name + end for name in names for end in (_A, _B)} or not names:
         raise EngineError(f"the adapter in {str(folder)!r} holds other tensors than pairs of A and B")
+    for name in sorted(names):
+        shapes = [tuple(tensors[_PREFIX + name + end].shape) for end in (_A, _B)]
+        if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != rank or shapes[1][1] != rank:
+            raise EngineError(
+                f"the adapter in {str(folder)!r} says r {rank}, but A and B of {name} are {shapes}"
+            )
     return LowRank(
         sites={name: (tensors[_PREFIX + name + _A], tensors[_PREFIX + name + _B]) for name in sorted(names)},
         scale=alpha / rank,
@@ -116,7 +129,8 @@ def read_adapter(folder: Path) -> LowRank:
 def check_base(change: LowRank, *, base: Path, merged: Path) -> None:
     """Raises `EngineError` when `base` with the change is not the model in the folder `merged`.
 
-    A few weights tell: another base, or one that was trained on since, differs in all of them.
+    A few weights tell: another base, or one that was trained on since, differs in all of them. The sum is
+    rounded as the file of the merged model is, and must then be the same number.
     """
     names = sorted(change.sites)
     few = [names[index * (len(names) - 1) // _NUM_COMPARED] for index in range(_NUM_COMPARED + 1)]
@@ -127,11 +141,19 @@ def check_base(change: LowRank, *, base: Path, merged: Path) -> None:
             raise EngineError(
                 f"{str(base)!r} is not the base of {str(merged)!r}: {name} is not the same there"
             )
-        difference = (was.float() + product - became.float()).abs().mean()
-        if not difference <= _CLOSE * became.float().std():
+        if not _same(was.float() + product, became, noise=_NOISE * float(product.abs().max())):
             raise EngineError(
                 f"{str(base)!r} is not the base of {str(merged)!r}, or not any more: {name} differs"
             )
+
+
+def _same(sum_OI: Tensor, became_OI: Tensor, *, noise: float) -> bool:
+    """Whether the merged weight is this sum, rounded to its dtype."""
+    rounded_OI, became_OI = sum_OI.to(became_OI.dtype).float(), became_OI.float()
+    # One bit of float32 beside the noise: the merging added in float32 as well.
+    allowed_OI = noise + torch.finfo(torch.float32).eps * sum_OI.abs()
+    flipped_OI = ~((rounded_OI - became_OI).abs() <= allowed_OI)
+    return float(flipped_OI.float().mean()) <= _MAX_FLIPPED
 
 
 def _tensor(folder: Path, name: str) -> Tensor | None:

@@ -61,7 +61,7 @@ def group_advantages(kind: str, rewards_G: Sequence[float]) -> list[float]:
         return [float(value) for value in load_named(kind)(rewards_G)]
     # fsum is exact, so the order of the members changes nothing.
     mean = math.fsum(rewards_G) / size
-    centred_G = [reward - mean for reward in rewards_G]
+    centred_G = [float(reward) - mean for reward in rewards_G]  # an array's numbers become plain ones
     match kind:
         case "grpo":
             std = math.sqrt(math.fsum(value * value for value in centred_G) / (size - 1))

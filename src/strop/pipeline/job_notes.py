@@ -66,7 +66,6 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
             hyper.critic_warmup > 0,
             f"critic_warmup {hyper.critic_warmup}: in so many first steps the critic alone learns",
         ),
-        (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned, and the run will end FAILED"),
         (
             hyper.learning_rate > 1e-3,
             f"learning_rate {hyper.learning_rate:g} is far above what this bears; 1e-6 to 1e-5 is usual",
@@ -94,7 +93,6 @@ def _save_notes(hyper: HyperParameters, steps: int) -> list[Note]:
 
 def _offline_notes(hyper: HyperParameters) -> list[Note]:
     return [
-        (hyper.learning_rate == 0, "learning_rate 0: nothing will be learned, and the run will end FAILED"),
         (
             hyper.lora_dropout > 0,
             "lora_dropout is computed module by module, slower than the hand-written pass without it",

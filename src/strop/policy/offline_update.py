@@ -139,17 +139,21 @@ class OfflineLearner(Learner):
         self, group: Sequence[Pack], policy_S: Tensor, num_pairs: int
     ) -> tuple[Tensor, dict[str, float]]:
         chosen, rejected = _pair_rows(group)
-        reference_S = torch.stack([self._remembered[one] for one in _said(group)]).to(policy_S.dtype)
         return dpo_loss(
             self._hyper.dpo_loss.value,
             policy_chosen_logprobs_P=policy_S[chosen],
             policy_rejected_logprobs_P=policy_S[rejected],
-            reference_chosen_logprobs_P=reference_S[chosen],
-            reference_rejected_logprobs_P=reference_S[rejected],
+            reference_chosen_logprobs_P=self._reference_of(group, chosen).to(policy_S),
+            reference_rejected_logprobs_P=self._reference_of(group, rejected).to(policy_S),
             beta=self._hyper.dpo_beta,
             label_smoothing=self._hyper.label_smoothing,
             num_pairs=num_pairs,
         )
+
+    def _reference_of(self, group: Sequence[Pack], rows: Sequence[int]) -> Tensor:
+        """What is remembered of these rows of the forest; rows that are compared with none have nothing."""
+        said = _said(group)
+        return torch.stack([self._remembered[said[row]] for row in rows]) if rows else torch.zeros(0)
 
     def _answer_logprobs(self, forest: Forest, logprobs_E: Tensor) -> Tensor:
         """(S,) what the DPO losses compare: sums over an answer's tokens, for IPO means."""

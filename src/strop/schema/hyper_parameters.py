@@ -100,7 +100,7 @@ class HyperParameters(Section):
 
     algorithm: AlgorithmName = "gspo"
     kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
-    learning_rate: float = Field(default=1e-6, ge=0, le=1)
+    learning_rate: float = Field(default=1e-6, gt=0, le=1)  # of 0 nothing is ever learned
     lr_scheduler_type: Scheduler = Scheduler.COSINE
     lr_warmup_steps: int = Field(default=-1, ge=-1, le=MAX_STEPS)
     n_epochs: int = Field(default=1, ge=1, le=200)

@@ -53,6 +53,7 @@ class Writer:
         self._urgent = False
         self._lost: list[Exception] = []
         self._closed = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -75,12 +76,14 @@ class Writer:
             self._changed.notify_all()
 
     def drain(self) -> None:
-        """Wait until all accepted so far is done with, or the database has refused once more."""
+        """Wait until all accepted so far is done with, the database has refused once more, or all is over."""
         with self._changed:
             target, refusals = self._accepted, self._num_refusals
             self._urgent = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._done >= target or self._num_refusals > refusals)
+            self._changed.wait_for(
+                lambda: self._done >= target or self._num_refusals > refusals or self._ended
+            )
 
     def taken(self) -> bool:
         """Drain; False where the database refuses."""
@@ -113,6 +116,7 @@ class Writer:
         finally:
             with self._changed:
                 self._waiting.clear()
+                self._ended = True
                 self._changed.notify_all()
             self._thread.join()
 

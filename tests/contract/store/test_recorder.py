@@ -254,6 +254,15 @@ def test_a_disk_that_stays_full_raises_at_close(database, job, full_disk):
     assert not [thread for thread in threading.enumerate() if thread.name == "recorder job-1"]
 
 
+@only_sqlite
+def test_after_the_end_whoever_asks_hears_that_a_record_was_not_taken(database, job, full_disk):
+    recorder = StoreRecorder(database, "job-1")
+    recorder.trajectories(1, step_of_groups(8, 8), split="train")
+    with pytest.raises(StoreError, match="disk is full"):
+        recorder.close()
+    assert not recorder.taken()
+
+
 def test_a_full_queue_waits_for_a_slow_database_and_is_bounded(database, job):
     gate = threading.Event()
     writer = Writer(database, name="slow", queue_limit=3)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from datetime import datetime
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from rich.console import Console
 
 from fakes.recorder import FakeRecorder
 from strop.cli.alarms import AlarmingRecorder, alarm_to
-from strop.cli.follow import Alarms
+from strop.cli.follow import Alarms, Following
+from strop.schema.shown import EventInfo
 from strop.server.settings import Settings
 from strop.server.supervisor.trainers import Trainers
 
@@ -29,52 +31,90 @@ class Store(FakeRecorder):
         return self.answers.pop(0)
 
 
+class Lines:
+    """What the live display says of events."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+
+    def event(self, kind: str, message: str) -> None:
+        self.said.append((kind, message))
+
+
 def test_a_note_that_is_not_taken_is_an_alarm_and_is_recorded_as_well() -> None:
     store: Any = Store(False)
-    alarms: SimpleQueue[str] = SimpleQueue()
-    AlarmingRecorder(store, alarms.put).event("checkpoint_failed", "the disk is full", step=3)
-    assert alarms.get(timeout=30) == "the disk is full"
+    alarms: list[tuple[str, int]] = []
+    recorder = AlarmingRecorder(store, lambda *note: alarms.append(note))
+    recorder.event("checkpoint_failed", "the disk is full", step=3)
+    recorder.wait()
+    assert alarms == [("the disk is full", 1)]
     assert store.events == [("checkpoint_failed", "the disk is full", 3)]
 
 
-def test_a_note_that_is_taken_is_none() -> None:
-    store: Any = Store(True, False)
-    alarms: SimpleQueue[str] = SimpleQueue()
-    recorder = AlarmingRecorder(store, alarms.put)
-    recorder._tell("taken")
-    recorder._tell("not taken")
-    assert alarms.get(timeout=30) == "not taken"
-    assert alarms.empty()
+def test_a_note_that_is_taken_is_none_and_the_next_with_its_words_is_told_apart() -> None:
+    store: Any = Store(True, False, True)
+    alarms: list[tuple[str, int]] = []
+    recorder = AlarmingRecorder(store, lambda *note: alarms.append(note))
+    for _ in range(3):
+        recorder.event("checkpoint_failed", "the disk is full")
+        recorder.wait()
+    assert alarms == [("the disk is full", 2)]
+
+
+def test_the_last_alarm_is_waited_for() -> None:
+    answer = threading.Event()
+
+    class Slow(FakeRecorder):
+        def taken(self) -> bool:
+            answer.wait(30)
+            return False
+
+    store: Any = Slow()
+    alarms: list[tuple[str, int]] = []
+    recorder = AlarmingRecorder(store, lambda *note: alarms.append(note))
+    recorder.event("ended", "the disk was full to the last")
+    assert alarms == []
+    waiting = threading.Thread(target=recorder.wait)
+    waiting.start()
+    answer.set()
+    waiting.join(30)
+    assert alarms == [("the disk was full to the last", 1)]
 
 
 def test_an_alarm_goes_through_the_pipe_whole_and_into_one_that_nobody_reads_without_harm() -> None:
     ours, theirs = os.pipe()
     alarm = alarm_to(theirs)
-    alarm("two\nlines")
-    assert os.read(ours, 100) == b'"two\\nlines"\n'
+    alarm("two\nlines", 3)
+    assert os.read(ours, 100) == b'["two\\nlines", 3]\n'
     assert not os.get_inheritable(theirs)
     os.close(ours)
-    alarm("nobody")
+    alarm("nobody", 1)
     os.close(theirs)
 
 
 def test_the_command_hears_a_trainer_that_was_started_with_a_pipe(tmp_path: Path) -> None:
-    heard: SimpleQueue[str] = SimpleQueue()
+    heard: list[tuple[str, int]] = []
     trainer = tmp_path / "trainer.py"
     trainer.write_text(
         "import os, sys\nfd = int(sys.argv[sys.argv.index('--alarms') + 1])\n"
-        f"os.write(fd, {json.dumps(json.dumps('full'))}.encode() + b'\\nnonsense\\n\"more\"\\n')\n"
+        f"os.write(fd, {json.dumps(json.dumps(['full', 1]))}.encode() + b'\\nnonsense\\n[\"full\", 2]\\n')\n"
     )
-    settings = Settings(home=tmp_path, owner="me", on_alarm=heard.put)
+    settings = Settings(home=tmp_path, owner="me", on_alarm=lambda *note: heard.append(note))
     trainers = Trainers(settings, (sys.executable, str(trainer)))
     trainers.start("ft-1", device=None)
-    assert [heard.get(timeout=60) for _ in range(2)] == ["full", "more"]
     trainers.end()
+    assert heard == [("full", 1), ("full", 2)]
 
 
-def test_what_was_heard_is_shown_once() -> None:
+def test_a_note_is_shown_once_whichever_way_it_came_and_a_later_one_with_its_words_again() -> None:
     console = Console(record=True, width=80, force_terminal=False)
     alarms = Alarms(console)
-    alarms.heard("the disk is full")
-    assert "the disk is full" in alarms.told
+    live: Any = Lines()
+    following = Following(live, console, told=alarms.told)
+    full = EventInfo(kind="checkpoint_failed", message="the disk is full", time=datetime(2026, 11, 30))
+    following.take(full)  # the database took the first
+    alarms.heard("the disk is full", 2)
+    following.take(full)  # the second, once there is room again
+    following.take(full)  # and the third
+    assert live.said == [("checkpoint_failed", "the disk is full")] * 2
     assert console.export_text().endswith("the disk is full\n")

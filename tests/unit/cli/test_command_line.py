@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.job_files import GOOD, edited, lay_out, write
-from strop.cli import main
+from strop.cli.command_line import command_line
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def ends(monkeypatch, capsys, *words: str) -> tuple[object, str]:
     """(exit status, stderr) of a command."""
     monkeypatch.setattr("sys.argv", ["strop", *words])
     with pytest.raises(SystemExit) as caught:
-        main()
+        command_line()
     return caught.value.code, capsys.readouterr().err
 
 

@@ -5,40 +5,121 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from strop.cli.interrupts import Interrupts, leaving_at_once
 
-STRIKES = """\
-import os, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
+BEGIN = """\
+import os, sys
+import _signal  # `signal` itself is one of the imports to strike at
+_signal.signal(_signal.SIGINT, _signal.default_int_handler)
+strike = lambda: os.kill(os.getpid(), _signal.SIGINT)
+"""
 
-class Strikes:
-    def find_spec(self, name, path=None, target=None):
-        if name == {module!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+AT_IMPORT = (
+    BEGIN
+    + """\
+def hear(event, arguments):
+    if event == "import" and arguments[0] == {module!r} and main_runs:
+        main_runs.clear()
+        strike()
 
+main_runs = []
+sys.addaudithook(hear)
 from strop.cli import main
-sys.meta_path.insert(0, Strikes())
+main_runs.append(True)
 sys.argv = ["strop", "run", "job.yaml"]
 main()
 """
-
-
-@pytest.mark.parametrize(
-    "module", ["typer", "strop.cli.commands", "strop.cli.up", "strop.cli.resume", "strop.pipeline.config"]
 )
-def test_ctrl_c_while_the_command_is_being_loaded_is_one_line(module, tmp_path):
+
+AT_EXIT = (
+    BEGIN
+    + """\
+import atexit, threading
+from strop.cli import main
+
+def strike_when_main_has_ended():
+    threading.main_thread().join()
+    strike()
+
+{registered}
+sys.argv = ["strop", "--version"]
+main()
+"""
+)
+
+
+def ends(code: str, folder: Path) -> tuple[int, str, str]:
+    """(exit status, stdout, stderr) of a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", STRIKES.format(module=module)],
-        cwd=tmp_path,
+        [sys.executable, "-c", code],
+        cwd=folder,
         env={**os.environ, "STROP_LANG": "en"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+    return done.returncode, done.stdout, done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "strop.cli.interrupts",
+        "signal",
+        "enum",
+        "strop.cli.command_line",
+        "asyncio",
+        "strop.cli.commands",
+        "typer",
+        "rich.console",
+        "strop.cli.up",
+        "pydantic",
+        "strop.cli.resume",
+        "strop.pipeline.config",
+    ],
+)
+def test_ctrl_c_while_the_command_is_being_loaded_is_one_line(module, tmp_path):
+    assert ends(AT_IMPORT.format(module=module), tmp_path) == (130, "", "interrupted")
+
+
+def test_nothing_is_loaded_before_a_command_knows_what_ctrl_c_does():
+    code = "import sys; before = set(sys.modules); import strop.cli; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"__future__", "strop", "strop.cli", "strop.cli.text"}
+
+
+@pytest.mark.parametrize(
+    "registered",
+    ["atexit.register(strike)", "threading.Thread(target=strike_when_main_has_ended).start()"],
+    ids=["when all is torn down", "while threads are waited for"],
+)
+def test_ctrl_c_after_the_last_word_is_one_line(registered, tmp_path):
+    status, said, error = ends(AT_EXIT.format(registered=registered), tmp_path)
+    assert (status, said.split()[0], error) == (130, "strop", "interrupted")
+
+
+def test_ctrl_c_typed_at_the_command_while_it_loads_is_one_line(tmp_path):
+    """The program itself, from outside: struck once it says, by `-v`, that it loads the commands."""
+    with subprocess.Popen(
+        [sys.executable, "-v", "-m", "strop.cli", "run", "job.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "STROP_LANG": "en"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        try:
+            assert command.stderr is not None
+            assert any("strop/cli/command_line.py" in line for line in command.stderr)
+            command.send_signal(signal.SIGINT)
+            lines = [line.rstrip() for line in command.stderr]
+        finally:
+            command.kill()
+    told = [line for line in lines if line and not line.startswith(("import ", "# "))]
+    assert (command.returncode, told) == (130, ["interrupted"])
 
 
 def strike() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from fakes.families import random_prompts, tiny_model
 from fakes.lora import save_lora, save_lora_model
@@ -115,6 +117,49 @@ def test_what_is_no_plain_adapter_is_refused(tmp_path: Path):
     config.write_text(config.read_text().replace('"use_dora": false', '"use_dora": true'))
     with pytest.raises(EngineError, match="has use_dora"):
         read_adapter(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"r": 0}, "r is 0"),
+        ({"r": -4}, "r is -4"),
+        ({"lora_alpha": float("inf")}, "lora_alpha is inf"),
+        ({"r": 8}, r"says r 8, but A and B of model\.layers\.0\.mlp\.down_proj"),
+    ],
+)
+def test_a_rank_or_scale_that_no_adapter_can_have_is_refused(tmp_path: Path, changed: dict, words: str):
+    save_lora(tiny_model("llama"), tmp_path, seed=1)
+    config = tmp_path / "adapter" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changed))
+    with pytest.raises(EngineError, match=words):
+        read_adapter(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_base_that_was_trained_on_by_one_small_step_is_found_out(tmp_path: Path, dtype: torch.dtype):
+    """One step of AdamW at a learning rate of 1e-4 moves every weight by that; theirs are about 0.02."""
+    base = save_tiny_model(tmp_path / "base")
+    mine = save_lora_model(base, tmp_path / "mine", seed=1)
+    was = {name: value.to(dtype) for name, value in load_file(base / "model.safetensors").items()}
+    save_file(was, base / "model.safetensors")
+    change = read_adapter(mine / "adapter")
+    merged = {
+        name: (value.float() + change.product(name.removesuffix(".weight"))).to(dtype)
+        if name.removesuffix(".weight") in change.sites
+        else value
+        for name, value in was.items()
+    }
+    save_file(merged, mine / "model.safetensors")
+    check_base(change, base=base, merged=mine)
+    torch.manual_seed(0)
+    moved = {
+        name: (value.float() + 1e-4 * torch.randn_like(value.float()).sign()).to(dtype)
+        for name, value in was.items()
+    }
+    save_file(moved, base / "model.safetensors")
+    with pytest.raises(EngineError, match="is not the base of"):
+        check_base(change, base=base, merged=mine)
 
 
 def test_a_base_that_is_not_the_one_it_was_trained_on_is_found_out(tmp_path: Path):

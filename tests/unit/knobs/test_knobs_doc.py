@@ -23,7 +23,7 @@ def test_the_page_says_what_the_schema_says():
 
 def test_a_row_tells_range_default_and_trainings():
     lines = {line.split("`")[1]: line for line in render().splitlines() if line.startswith("| `")}
-    assert "| a number in [0, 1] | `1e-06` | all |" in lines["learning_rate"]
+    assert "| a number in (0, 1] | `1e-06` | all |" in lines["learning_rate"]
     assert "| steps, epoch, no | `epoch` | all |" in lines["save_strategy"]
     assert "| a number in (0, 1] | *default of the algorithm* |" in lines["clip_ratio_low"]
     assert "| dpo |" in lines["dpo_beta"]

@@ -95,7 +95,9 @@ BAD = [
     ("    algorithm: gspo", "    entropy_coef: 1", 24, f"{H}.entropy_coef", "unknown key", "'entropy_coeff'"),
     ("    algorithm: gspo", "    nnodes_training: 2", 24, f"{H}.nnodes_training", "unknown key", "machines"),
     ("    algorithm: gspo", "    kl_coef: 1", 24, f"{H}.kl_coef", "unknown key", "'kl_loss_coef'"),
-    ("learning_rate: 2e-6", "learning_rate: 2", 25, f"{H}.learning_rate", "must lie in [0, 1], found 2", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 2", 25, f"{H}.learning_rate", "must lie in (0, 1], found 2", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 0", 25, f"{H}.learning_rate", "must lie in (0, 1], found 0", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 0.0", 25, f"{H}.learning_rate", "must lie in (0, 1], found 0.0", "e.g. 1e-06"),
     ("learning_rate: 2e-6", 'learning_rate: "2e-6"', 25, f"{H}.learning_rate", "text '2e-6'", "the quotes"),
     ("learning_rate: 2e-6", "learning_rate: true", 25, f"{H}.learning_rate", "a number, found true", "e.g. 1e-06"),
     ("learning_rate: 2e-6", "learning_rate: 2e", 25, f"{H}.learning_rate", "the text '2e'", "e.g. 1e-06"),
@@ -191,7 +193,7 @@ BAD = [
     ("max_steps: 5", "max_grad_norm: 1e308", 28, f"{H}.max_grad_norm", "must lie in [1e-12, 1000000000]", "e.g. 1.0"),
     ("learning_rate: 2e-6", "learning_rate: 1e-400", 25, f"{H}.learning_rate", "'1e-400' is too near 0 to be told from it", "plain value"),
     ("learning_rate: 2e-6", "learning_rate: 1e-300", 25, f"{H}.learning_rate", "1e-300 is too near 0", "e.g. 1e-06"),
-    ("learning_rate: 2e-6", "learning_rate: 1e400", 25, f"{H}.learning_rate", "must be a finite number in [0, 1], found inf", "e.g. 1e-06"),
+    ("learning_rate: 2e-6", "learning_rate: 1e400", 25, f"{H}.learning_rate", "must be a finite number in (0, 1], found inf", "e.g. 1e-06"),
     ("max_steps: 5", "max_steps: 1e308", 28, f"{H}.max_steps", "whole number in [1, 10000000], found 1e+308", "remove it"),
     ("max_steps: 5", f"seed: {10**30}", 28, f"{H}.seed", "must lie in [0, 9223372036854775808)", "e.g. 42"),
     ("max_steps: 5", f"seed: {'9' * 5000}", 28, f"{H}.seed", "has far too many digits", "plain value"),
@@ -253,6 +255,31 @@ def test_a_bad_file_is_refused_with_line_key_and_fix(folder, old, new, line, key
     assert fix in (found[0].fix or "")
     name = key.rsplit(".", 1)[-1]
     assert f"{name}: {name}: " not in found[0].message, "the key is said twice"
+
+
+def test_every_bad_file_is_refused_before_anything_heavy_is_loaded(folder):
+    """All of them in one fresh process: whatever one of them loaded would be there at the end."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from strop.errors import ConfigError\n"
+        "from strop.pipeline.config import load_job\n"
+        "from strop.policy.model_names import complaint\n"
+        "path, refused = Path('job.yaml'), 0\n"
+        "for text in sys.stdin.read().split('\\0'):\n"
+        "    path.write_text(text)\n"
+        "    try:\n"
+        "        load_job(path, check_model=complaint)\n"
+        "    except ConfigError:\n"
+        "        refused += 1\n"
+        "heavy = {'torch', 'transformers', 'sqlalchemy', 'fastapi'} & set(sys.modules)\n"
+        "print(refused, sorted(heavy))\n"
+    )
+    files = "\0".join(edited(old, new) for old, new, *_ in BAD)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=files, cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split(maxsplit=1) == [str(len(BAD)), "[]\n"]
 
 
 def test_a_bad_file_is_refused_by_the_command_within_two_seconds_and_without_torch(folder):

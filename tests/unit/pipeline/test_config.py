@@ -283,7 +283,6 @@ def test_the_description_is_resolved_and_holds_no_secret(folder):
             "suits GSPO",
         ),
         ("algorithm: gspo", "kl_loss_coef: 1", "outweigh the reward"),
-        ("learning_rate: 2e-6", "learning_rate: 0", "nothing will be learned"),
         ("learning_rate: 2e-6", "learning_rate: 0.01", "far above"),
         ("save_strategy: no", "save_steps: 2", "save_steps has no effect: save_strategy is epoch"),
         ("save_strategy: no", "save_steps: 9\n    save_strategy: steps", "save_steps 9 is beyond"),

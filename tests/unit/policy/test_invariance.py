@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import multiprocessing
 
+from fakes.offline import example, packed
 from fakes.packs import mini_batch, random_pack, sequence
-from fakes.ranks import part_of_critic_gradient, part_of_gradient, work
+from fakes.ranks import part_of_critic_gradient, part_of_gradient, part_of_offline_gradient, work
+from strop.algorithms import algorithm, algorithm_names
 from strop.pipeline.batch import pack
 from strop.schema.batch import Pack
 
@@ -38,7 +40,8 @@ WHOLE = mini_batch(*PACKS)
 SPOILT = mini_batch(without_logprobs(PACKS[0]), *PACKS[1:])
 ALL_TERMS = {"kl_loss_coef": 0.3, "entropy_coeff": 0.2}
 SHORT = {"max_length": 32, "max_prompt_length": 8}  # dr_grpo divides by the former
-ALGORITHMS = ["gspo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "cispo", "sapo"]
+ALGORITHMS = [one for one in algorithm_names() if not algorithm(one).critic]
+"""The policy loss of ppo is that of grpo; its critic is asked for by itself."""
 
 
 def gradient(algorithm: str, packs=PACKS, **changes) -> torch.Tensor:
@@ -80,15 +83,26 @@ def test_every_term_of_the_loss_counts_in_these_gradients():
         assert (everything - without).abs().max() > 1e-3
 
 
+ROWS = packed(
+    example("a", [5, 6, 7], [20, 21, 22], [30, 31], weights=[0, 0], pairs=((0, 1),)),
+    example("b", [5, 6], [30, 31], [40, 41, 42, 43], [50], weights=[1, 0, 0], pairs=((0, 1), (0, 2), (1, 2))),
+    example("c", [9], [50, 51, 52, 53, 54], weights=[0.5]),
+)
+"""Rows of preferences, of which some also teach."""
+
+
 def test_two_processes_sum_to_the_gradient_of_one(tmp_path: Path):
     jobs = [
-        ({"algorithm": algorithm, **SHORT, **ALL_TERMS}, whole)
-        for algorithm in ("gspo", "grpo", "dr_grpo", "dapo")
-        for whole in (WHOLE, SPOILT)
+        ({"algorithm": name, **SHORT, **ALL_TERMS}, whole) for name in ALGORITHMS for whole in (WHOLE, SPOILT)
     ]
-    multiprocessing.spawn(work, (str(tmp_path), jobs, WHOLE), nprocs=2)
-    *found, critics = torch.load(tmp_path / "gradients.pt")
+    jobs += [
+        ({"algorithm": "grpo", **SHORT, **ALL_TERMS, "kl_loss_type": kind}, WHOLE)
+        for kind in ("k1", "k3", "k3+", "abs")
+    ]
+    multiprocessing.spawn(work, (str(tmp_path), jobs, WHOLE, ROWS), nprocs=2)
+    *found, critics, offline = torch.load(tmp_path / "gradients.pt")
     assert_same(critics, part_of_critic_gradient(WHOLE, range(len(PACKS))))
+    assert_same(offline, part_of_offline_gradient(ROWS, range(len(ROWS))))
     for (settings, whole), summed in zip(jobs, found, strict=True):
         assert_same(summed, part_of_gradient(settings, whole, whole.packs))
 

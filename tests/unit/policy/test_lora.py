@@ -12,6 +12,7 @@ from fakes.families import tiny_model
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
 from fakes.tokenizer import tiny_tokenizer
+from strop.algorithms import algorithm_names
 from strop.errors import ModelError
 from strop.policy import llama
 from strop.policy.forest import make_forests
@@ -137,7 +138,7 @@ def test_dropout_drops_what_pefts_drops() -> None:
             torch.testing.assert_close(gradients(ours)[f"{name}.{part}"], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("algorithm", ["gspo", "grpo"])
+@pytest.mark.parametrize("algorithm", algorithm_names())
 def test_a_step_changes_what_is_sampled_from_and_leaves_the_base_as_it_was(algorithm: str) -> None:
     start = {name: value.clone() for name, value in tiny_llama().state_dict().items()}
     ours = learner(algorithm=algorithm, kl_loss_coef=0.1)

@@ -103,6 +103,24 @@ def test_dpo_adds_the_mean_over_pairs_and_the_imitation_of_marked_answers() -> N
         torch.testing.assert_close(one.grad, plain.get_parameter(name).grad, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("max_nodes", [4, 768])
+def test_a_row_that_teaches_and_compares_nothing_stands_beside_pairs(
+    max_nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Candidates of one score, of which one is to be imitated."""
+    monkeypatch.setattr(offline_update, "MAX_NODES", max_nodes)
+    alone = example("c", [9], [50, 51, 52], [60], weights=[0.5, 0])
+    ours = learner()
+    ours.remember_reference(packed(*DPO, alone))
+    pairs, taught, both = (ours.measure(packed(*rows)) for rows in (DPO, (alone,), (*DPO, alone)))
+    assert "dpo/loss" not in taught
+    assert both["dpo/loss"] == pytest.approx(pairs["dpo/loss"], abs=1e-12)
+    # DPO's one marked answer has 2 tokens of weight 1, the other row's 3 of weight 0.5.
+    expected = (2 * pairs["lm/loss"] + 1.5 * taught["lm/loss"]) / 3.5
+    assert both["lm/loss"] == pytest.approx(expected, abs=1e-12)
+    assert ours.update(step(*DPO, alone))["actor/num_updates"] == 1
+
+
 def test_rows_of_two_files_that_share_an_id_have_references_of_their_own() -> None:
     ours = learner()
     twin = example("a", [5, 6, 7], [90, 91, 92, 93], [30, 95], weights=[0, 0], pairs=((0, 1),))

@@ -17,6 +17,7 @@ from fakes.learning import (
 )
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
+from strop.algorithms import algorithm_names
 from strop.pipeline.batch import pack
 from strop.policy import update
 from strop.policy.forward import forest_logprobs
@@ -188,12 +189,10 @@ def test_advantages_by_token_reach_their_tokens():
     assert plain.update(batch(mini_batch(pack([same]))))["actor/pg_loss"] == pytest.approx(-0.5)
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    ["gspo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "cispo", "sapo"],
-)
-def test_every_algorithm_raises_what_was_rewarded(algorithm: str):
-    ours = learner(algorithm=algorithm)
+@pytest.mark.parametrize("algorithm", algorithm_names())
+@pytest.mark.parametrize("lora", [{}, {"lora_rank": 4}], ids=["full", "lora"])
+def test_every_algorithm_raises_what_was_rewarded(algorithm: str, lora: dict):
+    ours = learner(algorithm=algorithm, **lora)
     before, mask = logprobs(ours, GROUP)
     for step in range(1, 4):
         ours.update(batch(mini_batch(GROUP), mini_batch(GROUP), step=step))

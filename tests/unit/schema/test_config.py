@@ -70,7 +70,7 @@ def test_a_mini_batch_is_the_whole_batch_unless_set() -> None:
         ({"algorithm": "ppo", "gamma": 1.5}, "less than or equal to 1"),
         ({"algorithm": "ppo", "cliprange_value": -1}, "greater than or equal to 0"),
         ({"temperature": 0}, "greater than or equal to 0.01"),
-        ({"learning_rate": -1e-6}, "greater than or equal to 0"),
+        ({"learning_rate": -1e-6}, "greater than 0"),
         ({"kl_loss_coef": 11}, "less than or equal to 10"),
         ({"algorithm": "gpo"}, "gspo, grpo, dr_grpo, .*; found 'gpo'; did you mean 'gspo'"),
         ({"algorithm": "gspo", "dual_clip": 3}, "dual_clip: has no effect with gspo; it belongs to grpo, "),

@@ -46,6 +46,7 @@ class Trainers:
         self._settings = settings
         self._command = tuple(command)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._listening: list[threading.Thread] = []
         self._exits: dict[str, int] = {}
 
     def folder(self, job_id: str) -> Path:
@@ -90,7 +91,9 @@ class Trainers:
             yield _Alarms()
             return
         ours, theirs = os.pipe()
-        threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True).start()
+        listening = threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True)
+        listening.start()
+        self._listening.append(listening)
         try:
             yield _Alarms(arguments=("--alarms", str(theirs)), descriptors=(theirs,))
         finally:
@@ -149,13 +152,15 @@ class Trainers:
         self._children.clear()
 
     def end(self) -> None:
-        """Give every trainer the time to end that has ended its job, then end them all."""
+        """Give every trainer whose job has ended the time to end, then end them all. All alarms are heard."""
         for child in self._children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_LAST_WORDS_S)
             _untie(child)
             child.wait()
         self._children.clear()
+        for one in self._listening:
+            one.join(_LAST_WORDS_S)  # its pipe ended with the trainer
 
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
@@ -178,11 +183,12 @@ class Trainers:
         return environment
 
 
-def _listen(descriptor: int, heard: Callable[[str], None]) -> None:
+def _listen(descriptor: int, heard: Callable[[str, int], None]) -> None:
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             with contextlib.suppress(ValueError):  # cut off in mid-line
-                heard(str(json.loads(line)))
+                message, number = json.loads(line)
+                heard(message, number)
 
 
 def _untie(child: subprocess.Popen[bytes]) -> None:
