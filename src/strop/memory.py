@@ -1,9 +1,9 @@
 """Environment -> an allocator that suits large tensors, and a collector that leaves imports alone.
 
-A training step allocates and frees tensors of many megabytes. glibc maps each anew, and the kernel hands it
-over in pages of 4 kB: measured at 430,000 page faults and a third of the matrix rate on a virtual machine. With
-huge pages it was 32,000. The setting is read when a process starts, so whoever starts a trainer sets it; a
-trainer that was started without replaces itself once.
+A training step allocates and frees tensors of many megabytes. glibc maps each anew, and the kernel hands
+it over in pages of 4 kB: measured at 430,000 page faults and a third of the matrix rate on a virtual machine;
+with huge pages it was 32,000. The setting is read when a process starts, so whoever starts a trainer sets it,
+and one that was started without replaces itself once.
 """
 
 from __future__ import annotations
