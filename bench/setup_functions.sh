@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs Ray Serve into an environment of its own, beside this file, and wrk (Debian's package).
+# Installs Ray Serve into an environment of its own, beside this file, what DashScope's container is also measured
+# with into a folder, and wrk (Debian's package).
 # A second run changes nothing. RAY chooses another version.
 set -eu
 folder=$(cd "$(dirname "$0")" && pwd)
@@ -7,6 +8,9 @@ venv="$folder/.venv-ray"
 version=${RAY:-2.60.0}
 
 command -v wrk >/dev/null || apt-get install -y -qq --no-install-recommends wrk
+if ! [ -d "$folder/.venv-standard" ]; then
+    "${PYTHON:-python3}" -m pip install --quiet ${PIP_FLAGS:-} --target "$folder/.venv-standard" httptools uvloop
+fi
 if "$venv/bin/python" -c "import importlib.metadata as m, sys; sys.exit(m.version('ray') != '$version')" 2>/dev/null
 then
     echo "ray $version is in $venv"

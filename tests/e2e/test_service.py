@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from typer.testing import CliRunner
 
 from fakes.model import save_tiny_model
 from fakes.server import json_lines, serving, zipped
+from strop.cli.commands import app
+from strop.server.server_file import written_down
 from strop.server.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
 from strop.store.models import register_model
@@ -84,12 +90,43 @@ def submit(server, model, **changes):
     return server.post("/fine-tunes", body)["job_id"]
 
 
-def test_a_submitted_job_trains_to_the_end_and_is_published(model):
-    with serving(home(), trainer=tuple(TRAINER_COMMAND)) as server:
-        job_id = submit(server, model, model_name="tiny-tuned")
-        job = server.becomes(job_id, "SUCCEEDED", "FAILED", within_s=240)
-        assert job["status"] == "SUCCEEDED", job
-        assert job["finetuned_output"] == "tiny-tuned"
+JOB = f"""
+job_name: tiny
+model: tiny
+tuned_model_name: tiny-tuned
+datasets:
+  - {{type: training, file_name: train.jsonl}}
+  - {{type: validation, file_name: validation.jsonl}}
+functions:
+  - {{type: rollout, name: agent, timeout: 60, fcmodel: {{classpath: "code/functions.py:Agent"}}}}
+  - {{type: reward, name: many_a, fcmodel: {{classpath: "code/functions.py:ManyA"}}}}
+training: {{hyper_parameters: {json.dumps({**HYPER, "learning_rate": 0.02})}}}
+"""
+
+
+def test_a_job_that_strop_run_takes_to_the_server_here_trains_to_the_end_and_is_published(model, tmp_path):
+    project = tmp_path / "project"
+    (project / "code").mkdir(parents=True)
+    (project / "code" / "functions.py").write_text(FUNCTIONS)
+    (project / "job.yaml").write_text(JOB)
+    for name, rows in (("train", ROWS), ("validation", ROWS[:4])):
+        (project / f"{name}.jsonl").write_bytes(json_lines(rows))
+    with (
+        serving(home(), trainer=tuple(TRAINER_COMMAND)) as server,
+        written_down(server.home, server.url),
+    ):
+        with server.database.write() as session:
+            register_model(session, "tiny", str(model))
+        done = CliRunner().invoke(app, ["run", str(project / "job.yaml"), "--json"])
+        assert done.exit_code == 0, done.output
+        told = json.loads(done.stdout)
+        job_id = told["job_id"]
+        assert (told["status"], told["steps"], told["published_as"]) == ("SUCCEEDED", 4, "tiny-tuned")
+        assert told["tokens_sampled"] > told["tokens_trained"] > 0
+        assert [point["step"] for point in told["validation"]] == [0, 2, 4]
+        assert Path(told["checkpoint"]) == server.home / "jobs" / job_id / "checkpoints" / "step-000004"
+        job = server.job(job_id)
+        assert (job["finetuned_output"], job["creator"]) == ("tiny-tuned", "first")
         assert (server.home / "models" / "tiny-tuned" / "model.safetensors").is_file()
         steps = [one["step"] for one in server.get(f"/fine-tunes/{job_id}/checkpoints")["checkpoints"]]
         assert steps == [1, 2, 3, 4]

@@ -13,30 +13,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
+from strop.cli.sampling_machines import load_machines
 from strop.cli.session import new_job, with_dtypes
 from strop.cli.text import t
-from strop.engine import Engine, EngineConfig
 from strop.errors import DataError, Problem
-from strop.gateway import Gateway
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.failures import stop_if_too_many_failed
 from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.measure import validation_measures
 from strop.pipeline.reward import reward, reward_plan
 from strop.pipeline.rollout import rollout, rollout_plan
-from strop.policy import models
-from strop.runtime.pool import WorkerPool
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 from strop.schema.submission import EVALUATED_EVENT
 
 if TYPE_CHECKING:
+    from strop.gateway import Gateway
     from strop.pipeline.ports import Recorder
     from strop.pipeline.rollout import RolloutPlan
+    from strop.policy.models import OnProgress
+    from strop.runtime.pool import WorkerPool
     from strop.schema.config import JobConfig
     from strop.schema.submission import Evaluation
     from strop.schema.trajectory import Group
@@ -65,7 +63,7 @@ async def evaluate(
     submitted: Submitted,
     folder: Path,
     pythons: Mapping[str, Path],
-    say: models.OnProgress,
+    say: OnProgress,
     ending: Ending,
     settle: Callable[[], None],
 ) -> None:
@@ -75,23 +73,12 @@ async def evaluate(
         DataError, FunctionError, ModelError, TrainingError: it cannot be measured; the job is FAILED then.
     """
     config = with_dtypes(config)
-    hyper, job_id = config.hyper_parameters, submitted.job_id
+    job_id = submitted.job_id
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
         claim_folder(held, job_id, out=folder, resumed=None, anew=False, submitted=True)
-        torch.manual_seed(hyper.seed)
-        model, tokenizer = models.load(config.model.name, on_progress=say)
-        engine = Engine(
-            model,
-            tokenizer,
-            EngineConfig(
-                dtype=hyper.sampling_dtype, max_length=hyper.max_length, max_sequences=MAX_SEQUENCES
-            ),
-        )
-        gateway = Gateway(
-            engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
-        )
-        datasets = _load(config, gateway)
+        sampling = load_machines(config, max_sequences=MAX_SEQUENCES, say=say)
+        datasets = _load(config, sampling.gateway)
         recorder = open_record(
             held,
             new_job(config, job_id),
@@ -101,22 +88,11 @@ async def evaluate(
             inputs=hash_inputs(config),
             submitted=submitted,
         )
-        pool = WorkerPool(
-            config.functions,
-            root=Path(config.workspace_dir),
-            job_id=job_id,
-            on_line=recorder.log,
-            pythons=pythons,
-        )
+        pool = sampling.functions(config, job_id, recorder, pythons)
         told = submitted.around(recorder)
         with telling_failed_start(told):
-            say(t("starting the functions", "启动函数"))
-            await stack.enter_async_context(pool)
-            engine.start()
-            stack.callback(engine.close)
-            await gateway.start()
-            stack.push_async_callback(gateway.stop)
-        measuring = _Measuring(config, evaluation, job_id, gateway, pool, told)
+            await sampling.start(stack, pool, say)
+        measuring = _Measuring(config, evaluation, job_id, sampling.gateway, pool, told)
         try:
             ending.task = asyncio.create_task(measuring.all(datasets))
             if ending.asked:

@@ -1,4 +1,4 @@
-"""`strop run job.yaml`: train on this machine, until the end or Ctrl-C, through a server of its own."""
+"""`strop run job.yaml`: train until the end or Ctrl-C, on the server that runs here or one of the run's own."""
 
 from __future__ import annotations
 
@@ -88,9 +88,12 @@ def run(
         str | None,
         typer.Option(
             metavar="URL",
+            envvar="STROP_URL",
+            show_envvar=False,
             help=t(
-                "Train on this server instead of here; its key is STROP_API_KEY.",
-                "改在此服务上训练；密钥取 STROP_API_KEY。",
+                "Train on this server; STROP_URL, else the one that runs here, else one of the run's own. Its "
+                "key is STROP_API_KEY.",
+                "在此服务上训练；默认取 STROP_URL 或本机运行的服务，都没有则为本次运行启动一个。密钥取 STROP_API_KEY。",
             ),
         ),
     ] = None,
@@ -117,6 +120,17 @@ def run(
         return
     console = Console(stderr=as_json, markup=False, emoji=False)
     with leaving_at_once():
+        from strop.cli.run_place import place_of_run
+        from strop.cli.run_place import told as place_told
+
+        place = place_of_run(config, out=out, resume=resume)
+        if (text := place_told(place)) is not None:
+            console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
+    if place.url is not None:
+        from strop.cli.submitting import run_there
+
+        raise typer.Exit(run_there(place.url, job, asked[0], as_json=as_json, here=True))
+    with leaving_at_once():
         resumed = find_resumed(resume, out) if resume is not None else None
         told = finished(config, resumed, console, accept_changes=accept_changes)
     told = told or _train(job, asked, resumed, out, console, accept_changes=accept_changes)
@@ -129,8 +143,9 @@ def run(
 
 
 run.__doc__ = t(
-    "Train the job of a YAML file on this machine. Ctrl-C ends it with a checkpoint; a second one without.",
-    "在本机训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存。",
+    "Train the job of a YAML file. Ctrl-C ends it with a checkpoint; a second one without, or leaves the rest to "
+    "the server that trains it.",
+    "训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存，或交由训练它的服务收尾。",
 )
 
 

@@ -14,16 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-import torch
-
 from strop.cli.broadcast import Broadcast
 from strop.cli.examiner import Examiner
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
-from strop.cli.span_sending import span_environment
+from strop.cli.sampling_machines import load_machines
 from strop.cli.text import t
-from strop.engine import Engine, EngineConfig
+from strop.engine import Engine
 from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
@@ -39,7 +37,6 @@ from strop.policy.critic import Critic
 from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
 from strop.processor import has_fast_bfloat16
-from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
@@ -117,20 +114,10 @@ async def open_session(
         folder = claim_folder(
             held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
-        torch.manual_seed(hyper.seed)  # else each process draws a seed of its own
-        model, tokenizer = models.load(config.model.name, on_progress=say)
-        engine = Engine(
-            model,
-            tokenizer,
-            EngineConfig(
-                dtype=hyper.sampling_dtype,
-                max_length=hyper.max_length,
-                max_sequences=min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES),
-            ),
-        )
-        gateway = Gateway(
-            engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
-        )
+        at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
+        sampling = load_machines(config, max_sequences=at_once, say=say)
+        model, tokenizer = sampling.model, sampling.tokenizer
+        engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
         inputs = hash_inputs(config)
@@ -147,15 +134,7 @@ async def open_session(
         examiner = Examiner(
             recorder, job_id, hyper.algorithm, stop_on=config.diagnosis.stop_on, webhook=webhook
         )
-        pool = WorkerPool(
-            config.functions,
-            root=Path(config.workspace_dir),
-            job_id=job_id,
-            on_line=recorder.log,
-            pythons=pythons,
-            tracing=span_environment(job_id),
-        )
-        gateway.tell_spans(job_id, recorder.spans)
+        pool = sampling.functions(config, job_id, recorder, pythons)
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
             steps = total_steps(hyper, len(training))
@@ -163,12 +142,7 @@ async def open_session(
             critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
             learner = Learner(model, tokenizer, hyper, total_steps=steps, teacher=teacher)
-            say(t("starting the functions", "启动函数"))
-            await stack.enter_async_context(pool)
-            engine.start()
-            stack.callback(engine.close)
-            await gateway.start()
-            stack.push_async_callback(gateway.stop)
+            await sampling.start(stack, pool, say)
         if learner.notice is not None:
             recorder.event("note", learner.notice)
         if not engine.repeatable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,8 +34,12 @@ def submit_file(client: Client, path: Path, given: Mapping[str, object], console
     return client.run(submission.run(tuning, workspace, say))
 
 
-def run_there(server: str, path: Path, given: Mapping[str, object], *, as_json: bool) -> int:
-    """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job, with a checkpoint.
+def run_there(
+    server: str, path: Path, given: Mapping[str, object], *, as_json: bool, here: bool = False
+) -> int:
+    """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job, with a checkpoint; a second one
+    leaves that to the server, as any other end of this process does. A server that is `here` has folders
+    that mean something to its client.
 
     Returns:
         The exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED.
@@ -54,16 +59,20 @@ def run_there(server: str, path: Path, given: Mapping[str, object], *, as_json: 
             client.jobs.cancel(made.job_id)
             ended = client.jobs.wait(made.job_id)
         if as_json:
-            print_json(_summary(client, ended))
+            print_json(_summary(client, ended, here=here))
         else:
             tell_end(client, ended, console)
     return EXIT_STATUS[ended.status]
 
 
-def _summary(client: Client, job: JobInfo) -> dict[str, object]:
+def _summary(client: Client, job: JobInfo, *, here: bool) -> dict[str, object]:
     """What a script wants to know, with the names of `strop run` where they mean the same."""
+    from strop.cli.follow import RESULT_EVENT
     from strop.pipeline.validation import MEAN_AT_1
 
+    results = client.jobs.events(job.job_id, kind=RESULT_EVENT) if here else []
+    if results:
+        return {**json.loads(results[-1].data["summary"]), "status": job.status.value}
     curves = client.jobs.metrics(job.job_id)
     saved = client.jobs.checkpoints(job.job_id)
     return {

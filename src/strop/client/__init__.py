@@ -4,7 +4,7 @@
 the first client that is made.
 """
 
-from strop.client.agentic_rl import AgenticRL
+from strop.client.agentic_rl import AgenticRL, AsyncAgenticRL, BlockingAgenticRL
 from strop.client.client import AsyncClient, Client
 from strop.client.tuning import (
     AgenticRLFunctionComponent,
@@ -22,7 +22,9 @@ from strop.client.tuning import (
 __all__ = [
     "AgenticRL",
     "AgenticRLFunctionComponent",
+    "AsyncAgenticRL",
     "AsyncClient",
+    "BlockingAgenticRL",
     "Client",
     "DataSourceType",
     "Dataset",

@@ -15,7 +15,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from strop.console.pages import BASE, HOME, page
+from strop.console.failure_texts import translated
+from strop.console.pages import BASE, HOME, page, say_for
 from strop.console.words import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES
 from strop.errors import AccessError, ForbiddenError
 from strop.schema.access import Caller
@@ -130,7 +131,8 @@ async def sign_in(request: Request, services: ServicesHere) -> Response:
     try:
         token = await run_in_threadpool(_open, services, request.app.state.link, key, link)
     except AccessError as error:
-        return page(request, "sign_in.html", http_status=401, back=back, link="", problem=error.message)
+        problem = translated(error.message, say_for(request))
+        return page(request, "sign_in.html", http_status=401, back=back, link="", problem=problem)
     response = RedirectResponse(back, status_code=303)
     life_s = int(LIFE.total_seconds())
     response.set_cookie(COOKIE, token, max_age=life_s, path="/", **_cookie(request))

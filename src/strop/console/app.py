@@ -28,7 +28,8 @@ from strop.console import (
     serving_pages,
 )
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
-from strop.console.pages import BASE, HOME, STATIC, page
+from strop.console.failure_texts import translated
+from strop.console.pages import BASE, HOME, STATIC, page, say_for
 from strop.errors import StropError
 from strop.server.replies import validation_message
 from strop.server.services import Services
@@ -176,4 +177,6 @@ def _install_failures(app: FastAPI) -> None:
 
 def _failed(request: Request, status: int, message: str, fix: str | None) -> Response:
     template = "_error.html" if request.headers.get("hx-request") else "error.html"
-    return page(request, template, http_status=status, code=status, message=message, fix=fix)
+    say = say_for(request)
+    told, remedy = translated(message, say), translated(fix, say) if fix else None
+    return page(request, template, http_status=status, code=status, message=told, fix=remedy)

@@ -119,7 +119,9 @@ class Host:
         return f"{self.func_type} function {self.spec.name!r}"
 
     async def _take_place(self, deadline: float) -> bool:
-        if self._places.locked() and self._num_waiting >= _QUEUE_LIMIT:
+        if not self._places.locked():
+            return await self._places.acquire()
+        if self._num_waiting >= _QUEUE_LIMIT:
             return False
         self._num_waiting += 1
         try:
@@ -198,19 +200,16 @@ class Host:
                 wrong = add_up(output, self._by_metric)
                 if wrong:
                     return self._invalid(wrong)
-            place = _non_finite(output, "")
-            content = (
-                b"" if place else json.dumps(output, ensure_ascii=False).encode("utf-8", "surrogatepass")
-            )
+            content = _encoded(output)
         except ValidationError as error:
             fields = validation_text(error, show_values=True)
             return self._invalid(f"returned no valid {output_class.__name__}: {fields}")
+        except _NotFiniteError as error:
+            return self._invalid(f"returned {error} that is not a finite number")
         except (ValueError, TypeError, RecursionError) as error:
             return self._invalid(f"returned what JSON cannot hold: {error}")
         except Exception as error:  # noqa: BLE001 - a rollout: its own types may raise anything when dumped
             return self._invalid(f"returned what cannot be read: {type(error).__name__}: {_said_by(error)}")
-        if place:
-            return self._invalid(f"returned {place} that is not a finite number")
         if len(content) > MAX_OUTPUT_BYTES:
             return self._invalid(f"returned {len(content)} bytes of JSON; the limit is {MAX_OUTPUT_BYTES}")
         return content
@@ -265,6 +264,24 @@ def _short(value: object) -> str:
     except Exception as error:  # noqa: BLE001 - a rollout: user code may raise anything
         return f"<no text: its __repr__ raised {type(error).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _NotFiniteError(ValueError):
+    """NaN or infinity in an output; its text is the place."""
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
+def _encoded(output: dict[str, Any]) -> bytes:
+    try:
+        return _ENCODER.encode(output).encode("utf-8", "surrogatepass")
+    except ValueError:
+        # Only now: a walk through every value of every output takes longer than writing it.
+        place = _non_finite(output, "")
+        if place is None:
+            raise
+        raise _NotFiniteError(place) from None
 
 
 def _non_finite(value: Any, place: str) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 
 import uvicorn
-from starlette.applications import Starlette
+
+from strop.runtime.app import App
 
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 3600
@@ -30,7 +31,7 @@ def listen(port: int, *, host: str = "127.0.0.1") -> socket.socket:
     return listener
 
 
-async def serve(app: Starlette, listener: socket.socket) -> None:
+async def serve(app: App, listener: socket.socket) -> None:
     """Answer requests until SIGINT or SIGTERM."""
     config = uvicorn.Config(
         app,
@@ -38,6 +39,7 @@ async def serve(app: Starlette, listener: socket.socket) -> None:
         access_log=False,
         lifespan="off",
         ws="none",
+        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,
     )

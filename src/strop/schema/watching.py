@@ -19,6 +19,17 @@ class TrackerType(StrEnum):
     PROMETHEUS = "prometheus"
 
 
+def is_server(tracking_uri: str) -> bool:
+    """
+    >>> [is_server(uri) for uri in ("https://mlflow.example", "sqlite:////data/mlflow.db", "http://[")]
+    [True, False, False]
+    """
+    try:
+        return urlsplit(tracking_uri).scheme in ("http", "https")
+    except ValueError:  # brackets of no address
+        return False
+
+
 class TrackerConfig(Section):
     """Where else a run's curves go. `tracking_uri` and `experiment` are MLflow's, `project`, `entity` and
     `mode` Weights & Biases', `host` and `port` where Prometheus finds the run. Keys of access are no

@@ -206,8 +206,7 @@ def _planned(
 def _subject(session: Session, caller: Caller, asked: EvaluationAsked) -> tuple[str, str]:
     """What the trainer loads, and what people call it."""
     if asked.checkpoint_id is not None:
-        checkpoint = get_checkpoint(session, asked.checkpoint_id)
-        get_job(session, checkpoint.job_id, workspace_id=caller.workspace_id)
+        checkpoint = get_checkpoint(session, asked.checkpoint_id, workspace_id=caller.workspace_id)
         return str(checkpoint.folder), asked.checkpoint_id
     if asked.deployed_model is not None:
         deployment = get_deployment(session, asked.deployed_model, workspace_id=caller.workspace_id)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from strop.errors import EngineError
 from strop.schema.deployment import DeploymentStatus
-from strop.server.replica import ReplicaSpec
+from strop.server.replica import ReplicaSpec, threads_for
 
 
 class Runs(Protocol):
@@ -182,7 +182,8 @@ class Fleet:
 
     async def _one_life(self, slot: _Slot) -> str:
         """Start a replica and wait for its end. Returns how it ended."""
-        replica = self._make(self.spec)
+        # Those that answer keep the threads they began with; what starts now takes its part of today's.
+        replica = self._make(replace(self.spec, num_threads=threads_for(self.capacity)))
         try:
             await replica.start(limit_s=self._patience.start_s)
         except (EngineError, OSError) as error:

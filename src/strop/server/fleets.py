@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -154,9 +153,7 @@ class Fleets:
 
     def _alone(self, deployment: Deployment) -> Fleet:
         name = deployment.deployed_model
-        spec = ReplicaSpec(
-            deployed_model=name, source=deployment.source, num_threads=_threads(deployment.capacity)
-        )
+        spec = ReplicaSpec(deployed_model=name, source=deployment.source)
         return Fleet(spec, make=self._make, patience=self._patience, on_change=partial(self._note, name))
 
     def _share(self, deployment: Deployment, folder: str, traffic: Traffic) -> Share:
@@ -166,7 +163,6 @@ class Fleets:
                 folder,
                 make=self._make,
                 patience=self._patience,
-                num_threads=_threads(deployment.capacity),
                 client=lambda: self.client,
                 on_empty=lambda: self._bases.pop(key),
             )
@@ -248,8 +244,3 @@ class Fleets:
     def _forget(self, name: str) -> None:
         with self._database.write() as session:
             forget_deployment(session, name)
-
-
-def _threads(capacity: int) -> int:
-    """Of the processor, for each of so many replicas."""
-    return max(1, (os.cpu_count() or 1) // capacity)

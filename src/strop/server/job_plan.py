@@ -17,6 +17,7 @@ from strop.errors import ConfigError, FunctionError, MissingError, Problem, Stor
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
 from strop.schema.submission import ELSEWHERE
+from strop.schema.watching import is_server
 from strop.server.bundles import unpack
 from strop.server.files import blob_key
 from strop.server.job_asked import SUBJECT, DatasetAsked, FunctionAsked, JobAsked
@@ -70,12 +71,24 @@ class Planner:
         for key in ("trackers", "diagnosis"):
             if (given := getattr(asked, key)) is not None:
                 plan.job[key] = given
+        self._trackers(asked)
         self._resources(plan, asked.resource_config or {}, elsewhere)
         plan.job["datasets"] = self._datasets(plan, asked, folder)
         plan.job["functions"] = self._functions(plan, asked)
         if self._problems:
             raise ConfigError(SUBJECT, self._problems)
         return plan
+
+    def _trackers(self, asked: JobAsked) -> None:
+        """A tracker goes to another server or into the job's folder: no client says where on this machine."""
+        for index, tracker in enumerate(asked.trackers or []):
+            uri = tracker.get("tracking_uri") if isinstance(tracker, dict) else None
+            if isinstance(uri, str) and not is_server(uri):
+                self._complain(
+                    f"trackers[{index}].tracking_uri",
+                    f"{uri!r} is not the address of a server: it would be a place on this machine",
+                    "give http:// or https://; without it MLflow's runs go into the job's folder",
+                )
 
     def _resources(self, plan: JobPlan, asked: dict[str, Any], elsewhere: list[str]) -> None:
         known = ("charge_type", "mtu_spec_code", "mtu_capacity")

@@ -106,6 +106,8 @@ class Forwarded(Response):
         self._client = client
         self._call_body = body
         self._started = False
+        self._last: bytes | None = None
+        """What ends a reply that has begun; None once that was sent."""
         self._usage = _Usage()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,22 +175,24 @@ class Forwarded(Response):
                 passed.append((b"content-length", str(len(whole)).encode()))
                 self._usage.whole(whole)
             self._started = True
+            self._last = whole if whole is not None else _event(503, STOPPING, "server_stopping")
             await send({"type": "http.response.start", "status": answer.status, "headers": passed})
-            if whole is not None:
-                await send({"type": "http.response.body", "body": whole})
-                return answer.status
-            async for part in answer.content.iter_any():
-                self._usage.part(part)
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            if whole is None:
+                async for part in answer.content.iter_any():
+                    self._usage.part(part)
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            self._last = None
+            await send({"type": "http.response.body", "body": whole or b""})
             return answer.status
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The client's last word from a server that stops."""
-        if self._started:
-            event = _event(503, STOPPING, "server_stopping")
-            await send({"type": "http.response.body", "body": event, "more_body": False})
-        else:
+        """The client's last word from a server that stops: a refusal, or the end of a reply that lacks one.
+
+        A whole answer keeps the length that its head promised.
+        """
+        if self._last is not None:
+            await send({"type": "http.response.body", "body": self._last, "more_body": False})
+        elif not self._started:
             await openai_error(503, STOPPING, code="server_stopping", retry_after_s=1)(scope, receive, send)
 
     def _count(self) -> None:

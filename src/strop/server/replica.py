@@ -42,7 +42,7 @@ class ReplicaSpec:
     """What to serve and under which name. `shared`: `source` is the folder of a base that takes adapters.
 
     Units:
-        num_threads: processor threads that one replica computes with.
+        num_threads: processor threads that one replica computes with; its fleet chooses them at its start.
     """
 
     deployed_model: str
@@ -125,6 +125,11 @@ class Replica:
     def _ended(self) -> None:
         if not self._started.done():
             self._started.set_exception(EngineError(self.exit_text()))
+
+
+def threads_for(num_replicas: int) -> int:
+    """Of the processor, for each of so many replicas."""
+    return max(1, (os.cpu_count() or 1) // max(1, num_replicas))
 
 
 def environment_of(spec: ReplicaSpec) -> dict[str, str]:

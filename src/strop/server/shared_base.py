@@ -106,7 +106,6 @@ class SharedBase:
         *,
         make: Callable[[ReplicaSpec], Runs],
         patience: Patience,
-        num_threads: int,
         client: Callable[[], aiohttp.ClientSession],
         on_empty: Callable[[], object],
     ) -> None:
@@ -115,9 +114,7 @@ class SharedBase:
         self._shares: dict[str, Share] = {}
         self._carried: dict[Runs, dict[str, Share | None]] = {}
         self._turn = asyncio.Event()
-        spec = ReplicaSpec(
-            deployed_model=f"base {Path(folder).name}", source=folder, num_threads=num_threads, shared=True
-        )
+        spec = ReplicaSpec(deployed_model=f"base {Path(folder).name}", source=folder, shared=True)
         self.fleet = Fleet(
             spec, make=make, patience=patience, on_change=self._tell, look_after=self._look_after
         )

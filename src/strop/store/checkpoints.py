@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from strop.errors import MissingError
 from strop.schema.job import Checkpoint
 from strop.store.columns import UtcTime, Written
+from strop.store.jobs import workspace_of
 from strop.store.tables import Base, of_job
 
 
@@ -78,13 +79,17 @@ def mark_removed(session: Session, folder: Path) -> None:
     session.execute(update(CheckpointRow).where(gone).values(removed_at=datetime.now(UTC)))
 
 
-def get_checkpoint(session: Session, checkpoint_id: str) -> Checkpoint:
-    """Raises:
-    MissingError: no such checkpoint, or its folder was removed.
+def get_checkpoint(session: Session, checkpoint_id: str, *, workspace_id: str | None = None) -> Checkpoint:
+    """One checkpoint, as one workspace sees it; with None as the operator does.
+
+    Raises:
+        MissingError: no such checkpoint, or its folder was removed.
     """
     row = session.get(CheckpointRow, checkpoint_id)
-    if row is None:
-        raise MissingError(f"no checkpoint {checkpoint_id!r} in this database", fix="give its folder instead")
+    if row is None or (workspace_id is not None and workspace_of(session, row.job_id) != workspace_id):
+        raise MissingError(
+            f"no checkpoint {checkpoint_id!r}", fix="list the job's checkpoints and take an id from there"
+        )
     if row.removed_at is not None:
         left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
         raise MissingError(

@@ -155,8 +155,9 @@ def _make_private(file: Path) -> None:
         ) from error
     # One that is there is not touched: closing any descriptor of a file drops all locks that this process has
     # on it, SQLite's too, and another process would take the log away from under its connections.
+    # A link is followed first: SQLite would make what it points to with the mode that everything gets.
     with suppress(OSError):  # one that cannot be opened is told by SQLite
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(os.path.realpath(file), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:

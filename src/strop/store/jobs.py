@@ -79,6 +79,11 @@ def create_job(session: Session, job: Job) -> None:
     record_move(session, job.job_id, job.status, job.created_at)
 
 
+def workspace_of(session: Session, job_id: str) -> str | None:
+    """Whose job it is; None where there is none."""
+    return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
+
+
 def get_job(session: Session, job_id: str, *, workspace_id: str | None = None) -> Job:
     """Raises:
     MissingError: no such job, or not in that workspace.

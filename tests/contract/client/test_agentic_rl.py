@@ -1,5 +1,6 @@
 """`AgenticRL` on a real server: the source documents' way from a folder to a job."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from fakes.server import ROLLOUT_INPUT
 from strop import (
     AgenticRL,
     AgenticRLFunctionComponent,
+    AsyncAgenticRL,
+    BlockingAgenticRL,
     Dataset,
     FunctionComponentModel,
     FunctionComponentRuntime,
@@ -52,6 +55,79 @@ async def test_a_job_file_is_run_to_its_end_and_the_folder_is_left_as_it_was(ser
     rl.delete(job.job_id)
     with pytest.raises(MissingError, match=job.job_id):
         rl.get(job.job_id)
+
+
+NAMED = {
+    *("init", "run", "register_functions", "upload_datasets", "submit_job", "test_functions"),
+    *("get", "list", "cancel", "delete", "logs", "wait", "stream", "metrics", "trajectories", "checkpoints"),
+    *("publish", "deploy", "pause", "resume"),
+    *("delete_function_instance", "query_all_function_instance_logs"),
+}
+AWAITED_THERE = {"run", "register_functions", "upload_datasets", "test_functions"}
+
+
+def test_the_three_faces_have_every_name_and_differ_only_in_what_is_awaited():
+    asked = {}
+    for face in (AgenticRL, BlockingAgenticRL, AsyncAgenticRL):
+        asked[face] = {name: inspect.iscoroutinefunction(getattr(face, name)) for name in NAMED}
+        public = {name for name in vars(face) if not name.startswith("_")}
+        assert public | {"init"} == NAMED
+    assert {name for name, awaited in asked[AgenticRL].items() if awaited} == AWAITED_THERE
+    assert set(asked[BlockingAgenticRL].values()) == {False}
+    assert {name for name, awaited in asked[AsyncAgenticRL].items() if not awaited} == {"init", "stream"}
+    for name in NAMED - {"init", "stream"}:
+        doc = inspect.getdoc(getattr(AgenticRL, name))
+        signature = inspect.signature(getattr(AgenticRL(base_url="http://127.0.0.1:9", api_key="k"), name))
+        for face in (BlockingAgenticRL, AsyncAgenticRL):
+            other = getattr(face(base_url="http://127.0.0.1:9", api_key="k"), name)
+            assert (inspect.getdoc(other), inspect.signature(other)) == (doc, signature)
+        assert doc
+
+
+def test_a_job_goes_its_whole_way_in_plain_calls(server, project):
+    rl = BlockingAgenticRL(server.key, base_url=server.url).init(project / "job.yaml")
+    ids = rl.register_functions()
+    assert [len(one) for one in ids] == [1, 1, 1, 0, 0, 0]
+    assert [len(one) for one in rl.upload_datasets()] == [1, 1]
+    agent = {"messages": [{"role": "assistant", "content": "4"}]}
+    scored = rl.test_functions(ids[1][0], "reward", {"agent_output": agent, "ground_truth": "4"})
+    assert scored.reward.reward_score == 1.0
+    made = rl.submit_job()
+    assert isinstance(made, JobInfo)
+    assert rl.wait(made.job_id, timeout_s=30).status is JobStatus.SUCCEEDED
+    assert [one.job_id for one in rl.list()] == [made.job_id]
+    assert [item.status for item in rl.stream(made.job_id) if isinstance(item, JobInfo)][-1].final
+    again = rl.run(job_name="waits")
+    server.becomes(again.job_id, "RUNNING")
+    assert rl.cancel(again.job_id).status in (JobStatus.CANCELING, JobStatus.CANCELED)
+    assert rl.wait(again.job_id, timeout_s=30).status is JobStatus.CANCELED
+
+
+async def test_a_job_goes_its_whole_way_awaited(server, project):
+    rl = AsyncAgenticRL(server.key, base_url=server.url).init(project / "job.yaml", job_name="waits")
+    made = await rl.run()
+    server.becomes(made.job_id, "RUNNING")
+    assert (await rl.pause(made.job_id)).job_id == made.job_id
+    server.becomes(made.job_id, "SUSPENDED")
+    await rl.resume(made.job_id)
+    server.becomes(made.job_id, "RUNNING")
+    assert (await rl.cancel(made.job_id)).status in (JobStatus.CANCELING, JobStatus.CANCELED)
+    told = [item async for item in rl.stream(made.job_id)]
+    assert [item.status for item in told if isinstance(item, JobInfo)][-1] is JobStatus.CANCELED
+    assert (await rl.get(made.job_id)).status is JobStatus.CANCELED
+    curves = await rl.metrics(made.job_id)
+    assert [point.value for point in curves["critic/rewards/mean"]] == [0.5, 0.5]
+    assert [one.step for one in await rl.checkpoints(made.job_id)] == [1, 2]
+    assert await rl.trajectories(made.job_id) == []
+    assert await rl.logs(made.job_id) == []
+    with pytest.raises(StropError, match="no model"):
+        await rl.deploy("nowhere")
+    with pytest.raises(StropError, match="no checkpoint"):
+        await rl.publish(made.job_id, "mine", checkpoint=9)
+    assert (await rl.list()).total == 1
+    await rl.delete(made.job_id)
+    with pytest.raises(MissingError):
+        await rl.get(made.job_id)
 
 
 async def test_a_second_run_sends_neither_code_nor_rows_again(server, rl, project):

@@ -9,13 +9,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from fakes.server import Server
 from strop.cli.commands import app
+from strop.cli.run import load
+from strop.cli.run_place import RunPlace, place_of_run
 from strop.errors import ConfigError, MissingError, StropError
+from strop.schema.config import JobConfig
+from strop.server.server_file import written_down
+from strop.store.home import home
 
 Strop = Callable[..., Result]
 
@@ -95,6 +101,55 @@ def test_run_on_a_server_submits_follows_and_sums_up(strop: Strop, server: Serve
     assert (told["status"], told["seed"], told["steps"], told["published_as"]) == ("SUCCEEDED", 3, 1, "tuned")
     with pytest.raises(ConfigError, match="--out"):
         strop("run", project / "job.yaml", "--server", server.url, "--out", "x")
+
+
+@pytest.fixture
+def plain(project: Path) -> Path:
+    """The project's job without what only a cloud has, which `strop run` refuses on its own machine."""
+    path = project / "job.yaml"
+    path.write_text(path.read_text().replace(", n_gpus_rollout: 8", ""))
+    return path
+
+
+def test_run_trains_on_the_server_that_runs_here_without_being_told_where(
+    strop: Strop, server: Server, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STROP_URL", "STROP_API_KEY"):
+        monkeypatch.delenv(name)
+    with written_down(home(), server.url):
+        done = strop("run", plain, "--json", "--set", "seed=5")
+    told = json.loads(done.stdout)
+    assert (told["status"], told["seed"], told["published_as"]) == ("SUCCEEDED", 5, "tuned")
+    assert f"trains on the server that runs here, {server.url}" in done.stderr
+    (job,) = server.get("/fine-tunes")["jobs"]
+    assert (job["job_id"], job["creator"]) == (told["job_id"], "first")
+
+
+def test_run_has_a_server_of_its_own_where_none_can_take_the_job_and_says_why(
+    server: Server, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STROP_LANG", "en")
+    for name in ("STROP_URL", "STROP_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    config = load(plain, {}, {})
+    other = config.model_copy(update={"model": config.model.model_copy(update={"name": str(plain.parent)})})
+
+    def place(asked: JobConfig = config, **more: Any) -> RunPlace:
+        return place_of_run(asked, **{"out": None, "resume": None, **more})
+
+    assert place() == RunPlace()
+    with written_down(home(), server.url):
+        assert place() == RunPlace(url=server.url)
+        assert place(out=plain.parent).why == "--out names a folder of this command's own"
+        assert place(resume="auto").why == "--resume names a folder of this command's own"
+        assert place(other).why == (
+            f"it has no model {str(plain.parent)!r}; strop models add NAME SOURCE gives it one"
+        )
+        monkeypatch.setenv("STROP_API_KEY", "sk-wrong")
+        assert "key" in (place().why or "")
+    with written_down(home(), "http://127.0.0.1:9"):
+        assert (place().why or "").startswith("it does not answer")
+    assert server.get("/fine-tunes")["total"] == 0
 
 
 def test_ctrl_c_cancels_a_run_on_a_server_with_a_checkpoint(server: Server, project: Path) -> None:

@@ -34,6 +34,17 @@ def test_a_wrong_key_opens_nothing(stranger: httpx.Client):
     assert "sk-strop-wrong" not in reply.text
 
 
+def test_a_refusal_is_told_in_the_pages_language(stranger: httpx.Client, browser: httpx.Client):
+    chinese = {"accept-language": "zh-CN,zh;q=0.9"}
+    page = browser.get("/console/jobs/ft-none", headers=chinese)
+    assert page.status_code == 404
+    assert "数据库中没有任务 &#39;ft-none&#39;" in page.text
+    assert "请检查 id、STROP_HOME 与 STROP_DATABASE_URL" in page.text
+    assert "no job &#39;ft-none&#39; in this database" in browser.get("/console/jobs/ft-none").text
+    refused = stranger.post("/console/sign-in", data={"key": "sk-strop-wrong"}, headers=chinese)
+    assert "API 密钥无效" in refused.text
+
+
 def test_signing_out_ends_the_session_for_the_cookie_too(server: Server, browser: httpx.Client):
     token = browser.cookies["strop_session"]
     page = browser.get("/console/jobs").text

@@ -8,9 +8,11 @@ from typing import Any
 
 import httpx
 import openai
+import orjson
 import pytest
 
 from fakes.sampler import until
+from strop.server.openai_proxy import Forwarded
 
 from .conftest import Plane
 
@@ -207,3 +209,45 @@ async def test_answers_under_way_when_the_server_stops_end_with_a_word(plane: Pl
             await whole
     await until(lambda: plane.fleets.num_ready(name) == 1)
     assert (await plane.client().chat.completions.create(**hello(name))).choices[0].message.content
+
+
+@pytest.mark.parametrize(("stream", "held"), [(False, 0), (False, 1), (True, 0), (True, -1)])
+async def test_a_server_that_stops_adds_nothing_to_a_reply_that_has_its_end_or_its_length(
+    plane: Plane, hello: Hello, stream: bool, held: int
+) -> None:
+    """The client takes its reply slowly: the server's grace is over while one message of it is on its way.
+
+    It is `held`: the head (0), the body (1), the last (-1).
+    """
+    name = await plane.deploy()
+    sent: list[dict[str, Any]] = []
+    stuck = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        body = message["type"] == "http.response.body"
+        last = body and not message.get("more_body", False)
+        meant = {0: not body, 1: body, -1: last}[held]
+        if meant and not stuck.is_set():
+            stuck.set()
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    body = orjson.dumps(hello(name, stream=stream))
+    fleets = plane.fleets
+    reply = Forwarded(fleets.find(name, "default"), fleets.client, body)
+    call = asyncio.create_task(reply({"type": "http"}, receive, send))
+    await stuck.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    head, *rest = sent
+    ends = [one for one in rest if not one.get("more_body", False)]
+    assert len(ends) == 1
+    if stream and held == 0:
+        assert b"the server is stopping" in ends[0]["body"]
+    elif not stream:
+        length = int(dict(head["headers"])[b"content-length"])
+        assert [len(one["body"]) for one in rest] == [length]

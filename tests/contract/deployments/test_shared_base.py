@@ -138,11 +138,13 @@ async def test_a_replica_that_died_comes_back_with_every_adapter(
 
 
 async def test_the_base_has_as_many_replicas_as_the_most_that_is_wanted(
-    plane: Plane, loras: list[str]
+    plane: Plane, loras: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
     await plane.deploy(model_name="cat")
     await plane.deploy(model_name="dog", capacity=3)
     assert len(plane.barracks.alive) == 3
+    assert [one.spec.num_threads for one in plane.barracks.started] == [12, 4, 4]
     await until(lambda: all(one.models[1:] == ["cat-a", "dog-a"] for one in plane.barracks.alive))
     shown = await plane.output("GET", "/deployments/cat-a")
     assert (shown["capacity"], shown["ready_capacity"]) == (1, 1)

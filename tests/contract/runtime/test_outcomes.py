@@ -121,7 +121,8 @@ class F(AbstractRolloutProcessor):
             raise RuntimeError(f"401 for {key} and {os.environ['JUDGE_KEY']}")
         extra = {"key": len(key), "field": input.additional_field, "cwd": os.getcwd(), "path": sys.path[0],
                  "job": os.environ["STROP_JOB_ID"], "omp": os.environ["OMP_NUM_THREADS"],
-                 "pythonpath": os.environ["PYTHONPATH"], "sample": input.request_metadata.sample_id}
+                 "pythonpath": os.environ["PYTHONPATH"].split(os.pathsep)[0],
+                 "sample": input.request_metadata.sample_id}
         return RolloutOutput(agent_output=AgentOutput(messages=input.messages, rollout_extra=extra))
 """
 

@@ -244,6 +244,10 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "a variable with a sign": (
         rollout(env={"A=B": "1"}), BAD, ("'A=B'", "no name of an environment variable"),
     ),
+    "a tracker at a place of the server": (
+        job(trackers=["tensorboard", {"type": "mlflow", "tracking_uri": "sqlite:////root/x.db"}]),
+        BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "give http:// or https://"),
+    ),
     "a rollout that was never registered": (
         rollout(rollout_id="ro-x"), BAD, ("rollout: no function 'ro-x'",),
     ),

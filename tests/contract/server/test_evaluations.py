@@ -87,8 +87,10 @@ def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server
     assert server.get(f"/evaluations/{ident}")["model"] == "default-step-1"
     server.post(f"/evaluations/{ident}/cancel")
     server.becomes(ident, "CANCELED")
-    reply = server.http.post("/evaluations", json=asked | {"checkpoint_id": "elsewhere-step-1"})
-    assert reply.status_code == 404
+    told = "no checkpoint '{}'\n  fix: list the job's checkpoints and take an id from there"
+    for foreign in ("elsewhere-step-1", "elsewhere-step-2"):  # whether it is there or not
+        reply = server.http.post("/evaluations", json=asked | {"checkpoint_id": foreign})
+        assert (reply.status_code, reply.json()["message"]) == (404, told.format(foreign))
 
 
 @pytest.mark.parametrize(

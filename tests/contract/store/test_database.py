@@ -1,3 +1,5 @@
+import os
+import stat
 import subprocess
 import sys
 import threading
@@ -145,6 +147,17 @@ def test_a_file_that_is_no_database_is_refused_with_its_name(tmp_path):
     assert "move it away" in str(caught.value)
 
 
+def test_a_file_that_a_link_points_to_is_made_for_its_owner_alone(tmp_path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "elsewhere.db")
+    before = os.umask(0o022)
+    try:
+        open_database(f"sqlite:///{tmp_path}/link.db").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "link.db").is_symlink()
+    assert stat.S_IMODE((tmp_path / "elsewhere.db").stat().st_mode) == 0o600
+
+
 def test_a_home_that_cannot_be_made_is_refused_with_the_fix(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("STROP_HOME", str(tmp_path / "file" / "home"))
@@ -235,7 +248,13 @@ def test_a_server_that_is_not_there_is_told_with_what_to_do():
     assert "secret" not in str(caught.value)
 
 
-VERSIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007"]
+VERSIONS = sorted(path.name.partition("_")[0] for path in (MIGRATIONS / "versions").glob("0*.py"))[:-1]
+"""Every one but the newest."""
+
+
+def test_upgrades_are_tried_from_every_version_since_the_first():
+    assert [int(version) for version in VERSIONS] == list(range(1, len(VERSIONS) + 1))
+    assert len(VERSIONS) >= 7
 
 
 @pytest.mark.parametrize("version", VERSIONS)

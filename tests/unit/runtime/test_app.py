@@ -171,13 +171,6 @@ async def test_a_caller_that_goes_away_cancels_the_call(host_of: HostOf) -> None
                 raise
 
     processor = Waits()
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/v1",
-        "headers": [(b"authorization", b"Bearer t")],
-        "query_string": b"",
-    }
     arrived = iter([{"type": "http.request", "body": json.dumps(GOOD).encode(), "more_body": False}])
     sent: list[Any] = []
 
@@ -190,7 +183,7 @@ async def test_a_caller_that_goes_away_cancels_the_call(host_of: HostOf) -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await asyncio.wait_for(create_app(host_of(processor), "t")(scope, receive, send), 5)
+    await asyncio.wait_for(create_app(host_of(processor), "t")(_post("/api/v1"), receive, send), 5)
     await asyncio.wait_for(processor.cancelled.wait(), 5)
     assert sent[0]["status"] == 499
 
@@ -223,3 +216,86 @@ async def test_arks_own_request_is_answered_as_ark_answers_at_both_paths(host_of
         assert (broken.status_code, broken.json()["detail"]) == (
             422, "Request parsing error: sample: expected an object with messages and extra",
         )  # fmt: skip
+
+
+async def test_other_methods_are_405_and_say_which_are_answered(client: httpx.AsyncClient) -> None:
+    for method, path, allowed in (("GET", "/api/v1", "POST"), ("POST", "/health", "GET, HEAD")):
+        response = await client.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+        assert response.json() == {"detail": "Method Not Allowed"}
+
+
+async def test_a_slash_at_the_end_is_the_same_page(client: httpx.AsyncClient) -> None:
+    assert (await client.post("/api/v1/", json=GOOD)).json()["reward"]["reward_score"] == 1.0
+    assert (await client.get("/health/")).json()["status"] == "healthy"
+
+
+async def test_a_body_in_another_encoding_of_unicode_is_read(client: httpx.AsyncClient) -> None:
+    body = json.dumps({**GOOD, "ground_truth": "二十五"}, ensure_ascii=False)
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        response = await client.post("/api/v1", content=body.encode(encoding))
+        assert response.json()["truth"] == "二十五"
+
+
+async def test_a_caller_that_goes_before_its_body_has_ended_calls_nothing(host_of: HostOf) -> None:
+    class Counts(AbstractRewardProcessor):
+        num_calls = 0
+
+        async def process(self, input: RewardInput) -> Any:
+            self.num_calls += 1
+            return {"reward": {"reward_score": 1}}
+
+    processor, sent = Counts(), []
+    messages = [
+        {"type": "http.request", "body": json.dumps(GOOD).encode(), "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await create_app(host_of(processor), "t")(_post("/api/v1"), receive, send)
+    assert (sent[0]["status"], processor.num_calls) == (400, 0)
+
+
+async def test_ending_the_server_ends_its_calls_and_is_not_taken_for_a_caller_that_went(
+    host_of: HostOf,
+) -> None:
+    class Waits(AbstractRewardProcessor):
+        def __init__(self) -> None:
+            self.entered = asyncio.Event()
+
+        async def process(self, input: RewardInput) -> Any:
+            self.entered.set()
+            await asyncio.Event().wait()
+
+    processor, sent = Waits(), []
+    arrived = iter([{"type": "http.request", "body": json.dumps(GOOD).encode(), "more_body": False}])
+
+    async def receive() -> Any:
+        for message in arrived:
+            return message
+        return await asyncio.get_running_loop().create_future()  # it stays connected, and says no more
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    call = asyncio.ensure_future(create_app(host_of(processor), "t")(_post("/api/v1"), receive, send))
+    await asyncio.wait_for(processor.entered.wait(), 5)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(call, 5)
+    assert sent == []
+
+
+def _post(path: str) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "headers": [(b"authorization", b"Bearer t")],
+        "query_string": b"",
+    }

@@ -104,6 +104,19 @@ async def test_a_fleet_that_closes_ends_replicas_that_are_still_starting(
     assert fleet.ready == []
 
 
+async def test_a_replica_starts_with_its_part_of_the_processor_as_the_fleet_is_by_then(
+    fleet: Fleet, barracks: Barracks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 12)
+    fleet.resize(1)
+    await until(lambda: fleet.num_ready == 1)
+    fleet.resize(3)
+    await until(lambda: fleet.num_ready == 3)
+    await barracks.started[0].die()
+    await until(lambda: fleet.num_ready == 3 and len(barracks.started) == 4)
+    assert [one.spec.num_threads for one in barracks.started] == [12, 4, 4, 4]
+
+
 def test_the_wait_before_a_start_doubles_up_to_its_limit() -> None:
     patience = Patience(first_wait_s=0.5, longest_wait_s=3.0)
     assert [patience.wait_s(failures) for failures in (1, 2, 3, 4, 5)] == [0.5, 1.0, 2.0, 3.0, 3.0]

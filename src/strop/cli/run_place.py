@@ -1,0 +1,80 @@
+"""A job and what it names -> the server that `strop run` submits it to, or why the run has a server of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strop.cli.text import t
+from strop.errors import AccessError, MissingError, StropError
+from strop.schema.watching import is_server
+
+if TYPE_CHECKING:
+    from strop.schema.config import JobConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlace:
+    """`url` is the server that runs in this home and takes the job; None is a server of the run's own. `why` is
+    said where one runs and is not used.
+    """
+
+    url: str | None = None
+    why: str | None = None
+
+
+def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> RunPlace:
+    """The server of this home where one answers, opens to this home's key and can do what the job asks; else
+    the run's own.
+    """
+    from strop.client.place import running_server
+
+    url = running_server()
+    if url is None:
+        return RunPlace()
+    for option, value in (("--out", out), ("--resume", resume)):
+        if value is not None:
+            why = t(f"{option} names a folder of this command's own", f"{option} 指定的是本命令自己的目录")
+            return RunPlace(why=why)
+    if any(one.tracking_uri is not None and not is_server(one.tracking_uri) for one in config.trackers):
+        why = t("a tracking_uri names a place on this machine", "tracking_uri 指定的是本机的位置")
+        return RunPlace(why=why)
+    why = _obstacle(url, config)
+    return RunPlace(url=url) if why is None else RunPlace(why=why)
+
+
+def told(place: RunPlace) -> str | None:
+    """What a person should know of it; None where there is nothing to know."""
+    if place.url is not None:
+        return t(
+            f"trains on the server that runs here, {place.url}; --out FOLDER trains in this command",
+            f"在本机运行的服务 {place.url} 上训练；用 --out 目录 可在本命令内训练",
+        )
+    if place.why is not None:
+        return t(
+            f"trains in this command, not on the server that runs here: {place.why}",
+            f"在本命令内训练，不使用本机运行的服务：{place.why}",
+        )
+    return None
+
+
+def _obstacle(url: str, config: JobConfig) -> str | None:
+    """Why that server cannot take the job."""
+    from strop.client import Client
+
+    try:
+        with Client(url) as client:
+            for name in filter(None, (config.model.name, config.training.teacher_model)):
+                try:
+                    client.models.get(name)
+                except MissingError:
+                    return t(
+                        f"it has no model {name!r}; strop models add NAME SOURCE gives it one",
+                        f"它没有模型 {name!r}；可用 strop models add 名称 来源 添加",
+                    )
+    except AccessError as error:
+        return error.message
+    except StropError as error:
+        return t(f"it does not answer ({error.message})", f"它没有应答（{error.message}）")
+    return None

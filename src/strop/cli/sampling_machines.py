@@ -1,0 +1,77 @@
+"""A checked job -> what samples and scores: engine, gateway and functions, wired to each other.
+
+A training and an evaluation have these in common; `cli.session` adds what learns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strop.cli.span_sending import span_environment
+from strop.cli.text import t
+from strop.engine import Engine, EngineConfig
+from strop.gateway import Gateway
+from strop.policy import models
+from strop.runtime.pool import WorkerPool
+from strop.schema.config import JobConfig
+from strop.store.recorder import StoreRecorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingMachines:
+    """Loaded, and not yet started: rows can be measured by the tokenizer before any function is."""
+
+    model: Any
+    tokenizer: Any
+    engine: Engine
+    gateway: Gateway
+
+    def functions(
+        self, config: JobConfig, job_id: str, recorder: StoreRecorder, pythons: Mapping[str, Path]
+    ) -> WorkerPool:
+        """The job's functions, whose lines and spans go to its record. `pythons` are the interpreters of layers."""
+        self.gateway.tell_spans(job_id, recorder.spans)
+        return WorkerPool(
+            config.functions,
+            root=Path(config.workspace_dir),
+            job_id=job_id,
+            on_line=recorder.log,
+            pythons=pythons,
+            tracing=span_environment(job_id),
+        )
+
+    async def start(self, stack: AsyncExitStack, pool: WorkerPool, say: models.OnProgress) -> None:
+        """Start functions, engine and gateway; the stack takes them down."""
+        say(t("starting the functions", "启动函数"))
+        await stack.enter_async_context(pool)
+        self.engine.start()
+        stack.callback(self.engine.close)
+        await self.gateway.start()
+        stack.push_async_callback(self.gateway.stop)
+
+
+def load_machines(config: JobConfig, *, max_sequences: int, say: models.OnProgress) -> SamplingMachines:
+    """Load the model and put an engine and a gateway around it.
+
+    Raises:
+        ModelError: it cannot be loaded.
+    Side effects:
+        Seeds torch: else each process draws a seed of its own.
+    """
+    hyper = config.hyper_parameters
+    torch.manual_seed(hyper.seed)
+    model, tokenizer = models.load(config.model.name, on_progress=say)
+    wanted = EngineConfig(
+        dtype=hyper.sampling_dtype, max_length=hyper.max_length, max_sequences=max_sequences
+    )
+    engine = Engine(model, tokenizer, wanted)
+    gateway = Gateway(
+        engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
+    )
+    return SamplingMachines(model=model, tokenizer=tokenizer, engine=engine, gateway=gateway)
