@@ -80,12 +80,18 @@ def use(name: str, arguments: str) -> str:
     '3'
     >>> use("divide", "{}")
     "error: no tool 'divide'; there are add, multiply"
+    >>> use("multiply", '{"a": "2", "b": 3}')
+    "error: a: expected a number, found '2'"
     """
     tool = TOOLS.get(name)
     if tool is None:
         return f"error: no tool {name!r}; there are {', '.join(TOOLS)}"
     try:
-        return str(tool(**json.loads(arguments)))
+        given = json.loads(arguments)
+        for key, value in given.items() if isinstance(given, dict) else ():
+            if isinstance(value, bool) or not isinstance(value, int | float):  # "2" * 3 would be "222"
+                return f"error: {key}: expected a number, found {value!r}"
+        return str(tool(**given))
     except json.JSONDecodeError as error:
         return f"error: the arguments are no JSON: {error}"
     except TypeError as error:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strop.cli.memory import use_huge_pages
 from strop.cli.text import t
 from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError
+from strop.memory import loading, use_huge_pages
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ def train(
     alarms: Annotated[int | None, typer.Option("--alarms", hidden=True)] = None,
 ) -> None:
     """"""
+    use_huge_pages()
     from strop.cli.alarms import alarm_to
     from strop.store.database import open_database
     from strop.store.jobs import claim_job
     from strop.store.processes import this_process
     from strop.store.submissions import get_submission
 
-    use_huge_pages()
     if tied:
         _end_with_stdin()
     alarm = None if alarms is None else alarm_to(alarms)
@@ -110,7 +110,8 @@ async def _train(database: Database, submission: Submission, alarm: Alarm | None
     stop = StopFlag()
     watching = asyncio.create_task(_watch(database, submission.job_id, stop))
     status = SubmittedStatus(database, submission.job_id, local=local is not None, alarm=alarm)
-    opened, run_flow = kind_of_run(config)
+    with loading():
+        opened, run_flow = kind_of_run(config)
     more: dict[str, Any] = {} if config.training_type.offline else {"pythons": pythons}
     if local is not None:
         more["resumed"] = resumed
@@ -132,7 +133,8 @@ async def _train(database: Database, submission: Submission, alarm: Alarm | None
 async def _evaluate(
     database: Database, submission: Submission, config: JobConfig, folder: Path, pythons: Mapping[str, Path]
 ) -> None:
-    from strop.cli.evaluate import Ending, evaluate
+    with loading():
+        from strop.cli.evaluate import Ending, evaluate
 
     assert submission.evaluation is not None
     ending, status = Ending(), SubmittedStatus(database, submission.job_id, local=False)

@@ -50,7 +50,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"validation/data/reward/(.+)/mean@1", r"test/reward/functions/\1/rewards(mean)"),
         (r"trace/reward_metrics/(.+)/avg", r"train/custom/\1.mean"),
         (r"trace/reward_metrics/(.+)/(max|min)", r"train/custom/\1.\2"),
-        (r"trace/rollout_metrics/(.+)/avg", r"train/custom/rollout/\1.mean"),
+        (r"trace/rollout_metrics/(.+)/avg", r"train/rollout/\1.mean"),
     )
 )
 
@@ -121,6 +121,6 @@ def table() -> list[tuple[str, str]]:
         ("train/custom/<name>/<metric>.mean", "trace/reward_metrics/<name>/<metric>/avg"),
         ("train/custom/<name>/<metric>.max", "trace/reward_metrics/<name>/<metric>/max"),
         ("train/custom/<name>/<metric>.min", "trace/reward_metrics/<name>/<metric>/min"),
-        ("train/custom/rollout/<metric>.mean", "trace/rollout_metrics/<metric>/avg"),
+        ("train/rollout/<metric>.mean", "trace/rollout_metrics/<metric>/avg"),
     )
     return [*((theirs, ours) for ours, theirs in _SAME.items()), *open_named]

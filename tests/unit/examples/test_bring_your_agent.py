@@ -58,6 +58,8 @@ def test_two_calls_in_a_turn_get_an_answer_each() -> None:
         (calls(("divide", {"a": 1, "b": 2})), "error: no tool 'divide'; there are add, multiply"),
         (calls(("add", {"x": 1})), "error: add() got an unexpected keyword argument 'x'"),
         (calls(("add", "[1, 2]")), "error: "),
+        (calls(("multiply", {"a": "2", "b": 3})), "error: a: expected a number, found '2'"),
+        (calls(("add", {"a": 1, "b": True})), "error: b: expected a number, found True"),
         (cut("", ToolCall("add", '{"a": 1, "b"')), "error: the arguments are no JSON"),
     ],
 )

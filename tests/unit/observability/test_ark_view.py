@@ -55,6 +55,19 @@ def test_names_that_users_chose_are_kept():
     }
 
 
+def test_a_reward_of_any_name_has_other_names_than_the_rollout():
+    own = [
+        "trace/rollout_metrics/score/avg",
+        "trace/reward_metrics/rollout/score/avg",
+        "trace/reward/rollout/avg",
+    ]
+    assert list(by_ark_name(own)) == [
+        "train/rollout/score.mean",
+        "train/custom/rollout/score.mean",
+        "train/reward/functions/rollout/rewards(mean)",
+    ]
+
+
 def test_the_page_of_metrics_has_all_of_it():
     page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strop.errors import StoreError
+from strop.memory import with_huge_pages
 from strop.schema.job import Job
 from strop.server.settings import Settings
 from strop.store.jobs import process_of
@@ -168,7 +169,11 @@ class Trainers:
 
     def _environment(self, device: int | None) -> dict[str, str]:
         settings = self._settings
-        environment = {**os.environ, "STROP_HOME": str(settings.home), "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **with_huge_pages(os.environ),
+            "STROP_HOME": str(settings.home),
+            "PYTHONUNBUFFERED": "1",
+        }
         if settings.database_url is not None:
             environment["STROP_DATABASE_URL"] = settings.database_url
         if settings.storage_url is not None:
