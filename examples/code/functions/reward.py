@@ -1,4 +1,4 @@
-"""Completions of a problem -> 1.0 for each whose program passes the problem's tests in the sandbox.
+"""Completions of a problem -> for each the share of the tests that its program passes, run in the sandbox.
 
 In Ark's form: one call for the whole group. `SANDBOX_URL` says where `strop sandbox` answers.
 """
@@ -10,38 +10,45 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 from rl_types import RewardFunctionResult, RewardStatus
 
-SANDBOX_URL = os.environ.get("SANDBOX_URL", "http://127.0.0.1:8090")
 PATIENCE_S = 120.0
 
 
 def reward_fn(context, sample, completions):
-    extra = sample["extra"]
-    config = {
-        "dataset_type": "CommonOJDataset",
-        "language": extra["language"],
-        "run_timeout": float(extra["time_limit"]),
-        "provided_data": {"test": extra["tests"]},
-        "extra": {"run_all_cases": True},
-    }
-
-    def judge(completion):
-        body = {
-            "dataset": "code",
-            "id": extra["contest_id"],
-            "completion": completion["messages"][-1]["content"] or "",
-            "config": config,
-        }
-        reply = httpx.post(f"{SANDBOX_URL}/submit", json=body, timeout=PATIENCE_S)
-        reply.raise_for_status()
-        return reply.json()["tests"]
-
     started = time.monotonic()
+    answers = [completion["messages"][-1]["content"] or "" for completion in completions]
+    # A group that has learned says the same again and again: each program is run once.
+    different = list(dict.fromkeys(answers))
     try:
         with ThreadPoolExecutor(8) as judges:
-            judged = list(judges.map(judge, completions))
+            shares = judges.map(lambda answer: share_passed(answer, sample["extra"]), different)
+            judged = dict(zip(different, shares, strict=True))
     except httpx.HTTPError as error:
         # A sandbox that is away makes no program wrong: the group is tried again.
-        return RewardFunctionResult([0.0] * len(completions), {}, RewardStatus.RETRY, f"sandbox: {error!r}")
-    passed = [sum(test["passed"] for test in tests) / len(tests) for tests in judged]
-    metrics = {"sandbox_seconds": time.monotonic() - started, "cases_passed": sum(passed) / len(passed)}
-    return RewardFunctionResult([float(share == 1.0) for share in passed], metrics, RewardStatus.SUCCESS)
+        return RewardFunctionResult([0.0] * len(answers), {}, RewardStatus.RETRY, f"sandbox: {error!r}")
+    rewards = [judged[answer] for answer in answers]
+    metrics = {
+        "sandbox_seconds": time.monotonic() - started,
+        "solved": sum(share == 1.0 for share in rewards) / len(rewards),
+    }
+    return RewardFunctionResult(rewards, metrics, RewardStatus.SUCCESS)
+
+
+def share_passed(answer, extra):
+    body = {
+        "dataset": "code",
+        "id": extra["contest_id"],
+        # An answer without a block is the program itself.
+        "completion": answer if "```" in answer else f"```{extra['language']}\n{answer}\n```",
+        "config": {
+            "dataset_type": "CommonOJDataset",
+            "language": extra["language"],
+            "run_timeout": float(extra["time_limit"]),
+            "provided_data": {"test": extra["tests"]},
+            "extra": {"run_all_cases": True},
+        },
+    }
+    url = os.environ.get("SANDBOX_URL", "http://127.0.0.1:8090")
+    reply = httpx.post(f"{url}/submit", json=body, timeout=PATIENCE_S)
+    reply.raise_for_status()
+    tests = reply.json()["tests"]
+    return sum(test["passed"] for test in tests) / len(tests)

@@ -1,86 +1,180 @@
-"""`examples/code`: its reward tells right from wrong programs, and a job trains through it."""
+"""`examples/code`: its tests tell right from wrong programs, and a job trains through them."""
 
 from __future__ import annotations
 
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from fakes.model import save_tiny_model
 from strop.functions.loading import load_processor
 from strop.schema.function import GroupRewardInput
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "code"
-ROWS = [json.loads(line) for line in (EXAMPLE / "data" / "train.jsonl").read_text().splitlines()]
+MADE = runpy.run_path(str(EXAMPLE / "make_data.py"))
 
 
-def test_the_rows_are_those_that_their_program_makes() -> None:
-    made = runpy.run_path(str(EXAMPLE / "make_data.py"))
-    assert [made["row"](n, *task) for n, task in enumerate(made["TASKS"], 1)] == ROWS
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (EXAMPLE / "data" / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_right_programs_are_rewarded_and_others_not(house, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SANDBOX_URL", house.url)
-    programs = ["print(int(input()) + 1)", "print(int(input()))", "raise SystemExit(1)"]
-    answers = [f"```python\n{code}\n```" for code in programs] + ["I cannot."]
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    outputs = [
-        {"messages": [*ROWS[0]["messages"], {"role": "assistant", "content": text}]} for text in answers
+def test_the_rows_are_those_that_their_program_makes(tmp_path: Path) -> None:
+    MADE["main"](tmp_path)
+    for name in ("train", "validation"):
+        made = (tmp_path / "data" / f"{name}.jsonl").read_text()
+        assert made == (EXAMPLE / "data" / f"{name}.jsonl").read_text(), name
+
+
+def test_validation_asks_what_training_never_does_and_never_twice() -> None:
+    asked = [row["messages"][-1]["content"] for row in rows("validation")]
+    assert len(set(asked)) == len(asked)
+    assert not set(asked) & {row["messages"][-1]["content"] for row in rows("train")}
+
+
+def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_same(house) -> None:
+    rng = Random(1)
+    with score(house.url) as scored:
+        for number, task in enumerate(MADE["TASKS"]):
+            constant = rng.choice(task.constants)
+            row = MADE["row"](rng, number, task, task.wordings[0], constant)
+            last = row["extra"]["tests"][0]["output"]["stdout"].strip()
+            programs = [task.program(constant), f"print({last!r})"]
+            assert scored(row, *[f"```python\n{code}\n```" for code in programs]) == [1.0, 0.25], (
+                task.expression
+            )
+
+
+def test_the_solved_examples_do_what_they_are_asked(house) -> None:
+    """Each with an input and what a person expects of it."""
+    inputs = [
+        ("6\n", "7"),
+        ("13\n", "3"),
+        ("6\n-2\n", "4"),
+        ("13\n5\n", "3"),
+        ("lemon\n", "lemon!"),
+        ("lemon\n", "m"),
     ]
-    asked = {
-        "agent_outputs": outputs,
-        "request_metadata": {"job_id": "j", "sample_id": "s", "rollout_id": "g", "attempt_id": "a1"},
-        "sample": {**ROWS[0], "tools": []},
-        "completions": [{"finish_reason": "stop", "usage": {}} for _ in answers],
-        "context": {"phase": "train"},
-    }
-    try:
-        processor = load_processor("functions/reward.py:reward_fn", EXAMPLE)()
-        output = processor.process(GroupRewardInput.model_validate(asked))
-    finally:
-        sys.modules.pop("rl_types", None)
-    assert [one.reward_score for one in output.reward.rewards] == [1.0, 0.0, 0.0, 0.0]
-    assert output.reward.rewards[0].reward_metrics["cases_passed"] == 0.25
+    shown = [
+        (message["content"], expected)
+        for kind in ("INTEGER", "PAIR", "LINE")
+        for message in first_of(kind)["messages"]
+        if message["role"] == "assistant"
+        for expected in [inputs.pop(0)]
+    ]
+    assert len(shown) == 6
+    with score(house.url) as scored:
+        for answer, (stdin, stdout) in shown:
+            tests = [{"input": {"stdin": stdin}, "output": {"stdout": f"{stdout}\n"}}]
+            extra = {"contest_id": 1, "language": "python", "time_limit": "10", "tests": tests}
+            assert scored({"messages": [], "extra": extra}, answer) == [1.0], answer
+
+
+def test_an_answer_earns_the_share_of_tests_it_passes_with_a_block_or_without(house) -> None:
+    row = next(
+        row for row in rows("train") if row["messages"][-1]["content"].endswith("Print the larger one.")
+    )
+    read = "a = int(input())\nb = int(input())\n"
+    answers = [
+        f"```python\n{read}print(max(a, b))\n```",
+        f"{read}print(max(a, b))",
+        f"```python\n{read}print(a)\n```",
+        f"So:\n```python\n{read}print(a)\n```",
+        "raise SystemExit(1)",
+        "I cannot.",
+        "",
+    ]
+    before = submissions(house)
+    with score(house.url) as scored:
+        assert scored(row, *answers, answers[0]) == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0]
+    assert submissions(house) - before == len(answers)  # the same answer twice is run once
+
+
+def test_without_a_sandbox_no_program_is_wrong() -> None:
+    with score("http://127.0.0.1:9", whole=True) as scored:
+        told = scored(rows("train")[0], "print(1)")
+    assert told.error_code == "retry"
+    assert "sandbox: ConnectError" in told.error
 
 
 def test_a_job_is_scored_by_the_sandbox_step_after_step(house, tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
-    changes = {"model": tmp_path / "model", "max_steps": 2, "n_rollouts": 2, "batch_size": 2, "max_tokens": 8}
-    settings = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
-    env = {
-        **os.environ,
-        "STROP_HOME": str(tmp_path / "home"),
-        "SANDBOX_URL": house.url,
-        "STROP_LANG": "en",
-    }
     before = submissions(house)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "strop.cli",
-            "run",
-            EXAMPLE / "job.yaml",
-            "--out",
-            tmp_path / "run",
-            *settings,
-        ],
-        env=env,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    room = {"max_prompt_length": 400, "max_length": 512}  # its tokens are little more than letters
+    small = {"max_steps": 2, "n_rollouts": 2, "batch_size": 2, "max_tokens": 8}
+    done = run_job(house, tmp_path, model=tmp_path / "model", **room, **small)
     # Nothing that so small a model says is a program, so every group gets one reward.
     assert done.returncode == 1, done.stderr[-3000:]
     assert "nothing was learned" in done.stderr
     assert "Of 2 steps, 2 had nothing to learn from" in done.stderr
     assert submissions(house) - before == 2 * 2 * 2
+
+
+def first_of(kind: str) -> dict[str, Any]:
+    task = next(task for task in MADE["TASKS"] if task.input is MADE[kind])
+    return MADE["row"](Random(1), 1, task, task.wordings[0], task.constants[0])
+
+
+@contextmanager
+def score(url: str, *, whole: bool = False) -> Iterator[Any]:
+    """The example's reward as a job's worker loads it, asking the sandbox at `url`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SANDBOX_URL", url)
+        patch.setattr(sys, "meta_path", list(sys.meta_path))
+        patch.setattr(sys, "path", list(sys.path))
+        loaded = set(sys.modules)
+        processor = load_processor("functions/reward.py:reward_fn", EXAMPLE)()
+
+        def scored(row: dict[str, Any], *answers: str) -> Any:
+            asked = {
+                "agent_outputs": [
+                    {"messages": [*row["messages"], {"role": "assistant", "content": text}]}
+                    for text in answers
+                ],
+                "request_metadata": {"job_id": "j", "sample_id": "s", "rollout_id": "g", "attempt_id": "a1"},
+                "sample": {**row, "tools": []},
+                "completions": [{"finish_reason": "stop", "usage": {}} for _ in answers],
+                "context": {"phase": "train"},
+            }
+            output = processor.process(GroupRewardInput.model_validate(asked))
+            return output if whole else [one.reward_score for one in output.reward.rewards]
+
+        try:
+            yield scored
+        finally:
+            for name in sys.modules.keys() - loaded:
+                if name == "rl_types" or name.startswith("functions"):
+                    del sys.modules[name]
+
+
+def run_job(house, folder: Path, **changes: object) -> subprocess.CompletedProcess[str]:
+    """The example's job, changed, without its validation."""
+    shutil.copytree(EXAMPLE, folder / "code")
+    job = folder / "code" / "job.yaml"
+    told = yaml.safe_load(job.read_text())
+    told["datasets"] = told["datasets"][:1]
+    del told["training"]["hyper_parameters"]["eval_steps"]
+    job.write_text(yaml.safe_dump(told))
+    settings = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
+    env = {**os.environ, "STROP_HOME": str(folder / "home"), "SANDBOX_URL": house.url, "STROP_LANG": "en"}
+    return subprocess.run(
+        [sys.executable, "-m", "strop.cli", "run", job, "--out", folder / "run", *settings],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
 
 
 def submissions(house) -> float:
