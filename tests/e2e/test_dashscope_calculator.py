@@ -102,7 +102,8 @@ def test_the_calculator_is_trained_deployed_and_answers_by_the_clients_calls(
         )
         assert deployed[0] == 200
         name = deployed[1]
-        eventually(lambda: "status: RUNNING" in project.cli("deployments", "get", name), within_s=240)
+        eventually(lambda: server.get(f"/deployments/{name}")["status"] == "RUNNING", within_s=240)
+        assert "status: RUNNING" in project.cli("deployments", "get", name)  # its start takes seconds: once
         with openai.OpenAI(base_url=f"{server.url}/compatible-mode/v1", api_key=server.key) as client:
             answer = client.chat.completions.create(
                 model=name, messages=[{"role": "user", "content": "What is 35 + 48?"}], max_tokens=8

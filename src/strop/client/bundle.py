@@ -1,13 +1,14 @@
 """Folder of user code -> one zip, the same bytes for the same files. The folder is only read.
 
-What is left out is told: caches, environments, data and tests as DashScope's SDK leaves them out, and
-whatever looks like a secret. Links are never followed.
+What is left out is told: caches, environments, data and tests as DashScope's SDK leaves them out, job files,
+and whatever looks like a secret. Links are never followed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,9 @@ SECRETS = (
     ".aws",
     ".dashscope",
 )
+
+_JOB_KEY = re.compile(rb"^(functions|datasets|training|model)[ \t]*:", re.MULTILINE)
+_LARGEST_JOB_FILE = 1024**2
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip can say; a real time would make equal code differ."""
@@ -150,6 +154,16 @@ def why_left_out(name: str) -> str | None:
     return None if pattern is None else f"matches {pattern}"
 
 
+def is_job_file(path: Path) -> bool:
+    """Whether a YAML file describes a job: no code of it, and another setting in it makes no other code."""
+    try:
+        if path.suffix not in (".yaml", ".yml") or path.stat().st_size > _LARGEST_JOB_FILE:
+            return False
+        return len(set(_JOB_KEY.findall(path.read_bytes()))) > 1
+    except OSError:  # told when it is packed
+        return False
+
+
 def _walk(folder: Path, root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -165,6 +179,8 @@ def _walk(folder: Path, root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
             reason = "is neither a file nor a folder"
         elif reason is None and not entry.name.isprintable():
             reason = "its name has control characters"
+        elif reason is None and entry.is_file() and is_job_file(path):
+            reason = "is a job file: its runtime.env may hold secrets"
         if reason is not None:
             left_out.append(LeftOut(name=name, reason=reason))
         elif entry.is_dir():

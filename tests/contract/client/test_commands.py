@@ -184,13 +184,9 @@ def test_a_function_is_shown_registered_called_and_forgotten(strop: Strop, proje
     shown = strop(
         "functions", "register", "functions.py:Score", "--type", "reward", "--root", project, "--dry-run"
     )
-    assert shown.stdout.splitlines() == [
-        "functions.py",
-        "job.yaml",
-        "rows/train.jsonl",
-        "rows/validation.jsonl",
-    ]
+    assert shown.stdout.splitlines() == ["functions.py", "rows/train.jsonl", "rows/validation.jsonl"]
     assert ".env.local" in shown.stderr
+    assert "job.yaml" in shown.stderr
     entity = strop("functions", "register", "functions.py:Score", "--type", "reward", "--root", project)
     entity_id = entity.stdout.strip()
     assert entity_id in strop("functions", "list").stdout

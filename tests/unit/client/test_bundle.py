@@ -37,14 +37,17 @@ def test_code_goes_along_and_what_is_excluded_is_told_with_its_reason(tmp_path: 
     (root / "link.py").symlink_to(root / "a.py")
     (root / "out").symlink_to(tmp_path)
     os.mkfifo(root / "pipe")
+    (root / "job.yaml").write_text("model: tiny\nfunctions:\n  - runtime: {env: {KEY: secret}}\n")
+    (root / "words.yml").write_text("model: a machine that learns\nloss: what it lacks\n")
     packed = pack(root)
-    assert packed.files == ("a.py", "job.yaml", "pkg/b.py")
+    assert packed.files == ("a.py", "pkg/b.py", "words.yml")
     assert {one.name: one.reason for one in packed.left_out} == {
         ".env": "matches .env",
         ".env.local": "may hold secrets",
         ".mypy_cache": "matches .*_cache",
         "README.md": "matches *.md",
         "data": "matches data",
+        "job.yaml": "is a job file: its runtime.env may hold secrets",
         "keys/my.pem": "may hold secrets",
         "link.py": "is a link",
         "out": "is a link",
@@ -55,6 +58,12 @@ def test_code_goes_along_and_what_is_excluded_is_told_with_its_reason(tmp_path: 
     }
     with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
         assert archive.read("pkg/b.py") == b"pkg/b.py"
+
+
+def test_a_job_file_goes_along_where_it_is_asked_for(tmp_path: Path) -> None:
+    root = write(tmp_path / "code", "a.py")
+    (root / "job.yaml").write_text("model: tiny\ntraining: {}\n")
+    assert pack(root, [root / "job.yaml"]).files == ("a.py", "job.yaml")
 
 
 def test_equal_code_is_the_same_bytes_whenever_it_was_written(tmp_path: Path) -> None:
