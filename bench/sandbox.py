@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import datetime
+import io
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +31,11 @@ from bench.figures import alternate, load_average, machine, spread, table, verdi
 from bench.sandbox_tasks import (
     NUM_CASES,
     NUM_COMPILED_CASES,
+    PATIENCE_S,
     Probe,
     Task,
     compiled_tasks,
+    counting,
     probes,
     python_tasks,
 )
@@ -39,10 +43,14 @@ from bench.sandbox_tasks import (
 LOG = ROOT / "docs" / "log.md"
 CONCURRENCY = 32
 NUM_ALONE, NUM_TOGETHER = 200, 320
+COPIES = 8
+"""Right programs of each problem, of Python and of C++."""
 PROBE_COPIES = 8
+TURN_S = 150.0
+"""After that many seconds a turn asks nothing more; what was answered is what counts."""
 OURS, THEIRS = "Strop", "SandboxFusion"
 CACHE = Path(os.environ.get("STROP_BENCH_CACHE") or Path.home() / ".cache" / "strop-bench") / "sandbox-fusion"
-TRIVIAL = {"code": "print(int(input()) * 2)", "stdin": "21", "language": "python"}
+TRIVIAL = {"code": "print(int(input()) * 2)", "stdin": "21", "language": "python", "run_timeout": PATIENCE_S}
 
 
 @dataclass(slots=True)
@@ -53,10 +61,15 @@ class Turn:
     each_s: list[float] = field(default_factory=list[float])
     wrong: list[str] = field(default_factory=list[str])
 
+    @property
+    def rate(self) -> float:
+        """Right answers a second."""
+        return (len(self.each_s) - len(self.wrong)) / self.seconds
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.sandbox", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each sandbox (default 3)")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each sandbox (default 2)")
     parser.add_argument("--no-log", action="store_true", help="print the entry, but leave docs/log.md alone")
     parser.add_argument("--keep-output", type=Path, help="folder for what the servers print")
     given = parser.parse_args()
@@ -74,7 +87,7 @@ def main() -> None:
 
 
 async def _measure(urls: dict[str, str], rounds: int) -> list[str]:
-    python, compiled = python_tasks(8), compiled_tasks(8)
+    python, compiled = python_tasks(COPIES), compiled_tasks(COPIES)
     nearly = probes(_loops(0.5))
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=900)
@@ -94,17 +107,19 @@ async def _measure(urls: dict[str, str], rounds: int) -> list[str]:
         _runs(alone, together),
         _problems(in_python, in_cpp, len(python), len(compiled)),
         _flips(flipped, len(nearly)),
-        _verdicts(alone, together, in_python, in_cpp, flipped, len(python), len(compiled)),
+        _verdicts(alone, together, in_python, in_cpp, flipped),
     ]
 
 
-async def _turns(names: Sequence[str], rounds: int, work: Any) -> dict[str, list[Turn]]:
+async def _turns(names: Iterable[str], rounds: int, work: Any) -> dict[str, list[Turn]]:
     order: list[str] = []
     alternate(list(names), order.append, rounds=rounds)
     found: dict[str, list[Turn]] = {name: [] for name in names}
     for name in order:
         found[name].append(await work(name))
-        print(f"{name}: {found[name][-1].seconds:.1f} s, {len(found[name][-1].wrong)} wrong", flush=True)
+        turn = found[name][-1]
+        told = f"{len(turn.each_s)} answers in {turn.seconds:.1f} s, {len(turn.wrong)} wrong {turn.wrong[:1]}"
+        print(f"{name}: {told}", flush=True)
     return found
 
 
@@ -117,7 +132,7 @@ class _Asked:
     async def run(self, name: str, body: dict[str, Any], count: int, concurrency: int) -> Turn:
         async def one(_: int) -> str:
             reply = await self._post(name, "/run_code", body)
-            said = (reply["run_result"] or {}).get("stdout")
+            said = (reply.get("run_result") or {}).get("stdout")
             return "" if said == "42\n" else str(reply)[:300]
 
         return await _work(range(count), one, concurrency)
@@ -136,8 +151,8 @@ class _Asked:
             reply = await self._post(
                 name, "/run_code", {"language": "python", "code": probe.code, **probe.limits}
             )
-            late = (reply["run_result"] or {}).get("status") == "TimeLimitExceeded"
-            came = "TimeLimitExceeded" if late else reply["status"]
+            late = (reply.get("run_result") or {}).get("status") == "TimeLimitExceeded"
+            came = "TimeLimitExceeded" if late else reply.get("status")
             return "" if came == probe.expect else f"{probe.code[:20]!r} {probe.limits}: {came}"
 
         alone = await _work(nearly, one, 1)
@@ -146,8 +161,13 @@ class _Asked:
         return turn
 
     async def _post(self, name: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with self._client.post(self._urls[name] + path, json=body) as reply:
-            return await reply.json()
+        """The answer; one that is none is a wrong one, and ends no measurement."""
+        try:
+            async with self._client.post(self._urls[name] + path, json=body) as reply:
+                told = await reply.json(content_type=None)
+        except (aiohttp.ClientError, ValueError, TimeoutError) as error:
+            return {"status": repr(error)}
+        return told if isinstance(told, dict) else {"status": str(told)}
 
 
 async def _work(items: Sequence[Any], one: Any, concurrency: int) -> Turn:
@@ -158,6 +178,8 @@ async def _work(items: Sequence[Any], one: Any, concurrency: int) -> Turn:
     async def caller() -> None:
         for item in rest:
             asked = time.monotonic()
+            if asked - started > TURN_S:
+                return
             wrong = await one(item)
             turn.each_s.append(time.monotonic() - asked)
             if wrong:
@@ -169,16 +191,19 @@ async def _work(items: Sequence[Any], one: Any, concurrency: int) -> Turn:
 
 
 def _loops(seconds: float) -> int:
-    """How often this machine counts up in that time."""
-    count, started, x = 2_000_000, time.process_time(), 0
-    for i in range(count):
-        x += i
-    return int(count * seconds / (time.process_time() - started))
+    """How often this machine counts up in that time, as the probes do: a program's names are globals."""
+    count = 1_000_000
+    code = compile(counting(count), "probe", "exec")
+    with contextlib.redirect_stdout(io.StringIO()):
+        started = time.process_time()
+        exec(code, {})
+        return int(count * seconds / (time.process_time() - started))
 
 
 @contextmanager
-def strop(output: Path) -> Iterator[str]:
-    command = [sys.executable, "-m", "strop.cli", "sandbox", "--port", "0"]
+def strop(output: Path, *more: str) -> Iterator[str]:
+    """Ours, started with `more` options; gives its address."""
+    command = [sys.executable, "-m", "strop.cli", "sandbox", "--port", "0", *more]
     env = {**os.environ, "STROP_LANG": "en"}
     with (
         (output / "strop.log").open("w") as log,
@@ -202,9 +227,11 @@ def sandbox_fusion(output: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [str(python), "-m", "uvicorn", "sandbox.server.server:app", "--port", str(port)]
+    # It starts each command by bash with a socket for stdin, which then reads ~/.bashrc: no such file there.
+    env = {"PATH": os.environ["PATH"], "LANG": os.environ.get("LANG", "C.UTF-8"), "HOME": str(CACHE)}
     with (
         (output / "sandbox_fusion.log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, cwd=CACHE / "source") as process,
+        subprocess.Popen(command, stdout=log, stderr=log, cwd=CACHE / "source", env=env) as process,
     ):
         try:
             _await(port, process, output / "sandbox_fusion.log")
@@ -230,7 +257,7 @@ def _runs(alone: dict[str, list[Turn]], together: dict[str, list[Turn]]) -> str:
     for name in (OURS, THEIRS):
         one = sorted(second for turn in alone[name] for second in turn.each_s)
         many = sorted(second for turn in together[name] for second in turn.each_s)
-        rate = spread([NUM_TOGETHER / turn.seconds for turn in together[name]])
+        rate = spread([turn.rate for turn in together[name]])
         rows.append([name, *(f"{1000 * _at(one, part):.0f}" for part in (0.5, 0.99)), rate,
                      *(f"{1000 * _at(many, part):.0f}" for part in (0.5, 0.99))])  # fmt: skip
     head = ["a trivial Python run", "alone: median ms", "p99 ms", f"{CONCURRENCY} at once: runs/s"]
@@ -243,14 +270,14 @@ def _problems(
     rows = [
         [
             name,
-            spread([num_python / turn.seconds for turn in python[name]]),
-            spread([num_cpp / turn.seconds for turn in cpp[name]], 2),
+            spread([turn.rate for turn in python[name]]),
+            spread([turn.rate for turn in cpp[name]], 2),
         ]
         for name in (OURS, THEIRS)
     ]
     return table(
         [
-            f"problems/s, {CONCURRENCY} clients",
+            f"right answers to problems/s, {CONCURRENCY} clients",
             f"Python, {NUM_CASES} cases ({num_python} programs)",
             f"C++, {NUM_COMPILED_CASES} cases ({num_cpp} programs)",
         ],
@@ -276,12 +303,10 @@ def _verdicts(
     python: dict[str, list[Turn]],
     cpp: dict[str, list[Turn]],
     flipped: dict[str, list[Turn]],
-    num_python: int,
-    num_cpp: int,
 ) -> str:
-    def rate(turns: dict[str, list[Turn]], count: int) -> float:
-        ours, theirs = (len(turns[n]) * count / sum(one.seconds for one in turns[n]) for n in (OURS, THEIRS))
-        return ours / theirs
+    def rate(turns: dict[str, list[Turn]]) -> float:
+        ours, theirs = (sum(one.rate for one in turns[name]) for name in (OURS, THEIRS))
+        return ours / theirs if theirs else float("inf")
 
     def p99(turns: dict[str, list[Turn]]) -> float:
         ours, theirs = (sorted(s for one in turns[n] for s in one.each_s) for n in (OURS, THEIRS))
@@ -293,8 +318,8 @@ def _verdicts(
     }
     return "\n".join(
         [
-            verdict("Python problems/s against SandboxFusion", rate(python, num_python), 3.0, unit="x"),
-            verdict("C++ problems/s against SandboxFusion", rate(cpp, num_cpp), 3.0, unit="x"),
+            verdict("Python problems/s against SandboxFusion", rate(python), 3.0, unit="x"),
+            verdict("C++ problems/s against SandboxFusion", rate(cpp), 3.0, unit="x"),
             verdict("p99 of a trivial run alone, ours of theirs", p99(alone), 1.0, unit="x", at_least=False),
             verdict(f"the same, {CONCURRENCY} at once", p99(together), 1.0, unit="x", at_least=False),
             f"* verdicts of ours that load changed: {len(flipped[OURS][0].wrong)}, target 0",

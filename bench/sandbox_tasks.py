@@ -13,6 +13,8 @@ from typing import Any
 NUM_CASES = 20
 NUM_COMPILED_CASES = 8
 """Of a C++ program: the reference compiles it once a case."""
+PATIENCE_S = 120.0
+"""Limit of a program whose speed is measured: one that is stopped under load would be answered fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Task:
             "config": {
                 "dataset_type": "CommonOJDataset",
                 "language": self.language,
+                "compile_timeout": PATIENCE_S,
+                "run_timeout": PATIENCE_S,
                 "provided_data": {"test": cases},
                 "extra": {},
             },
@@ -83,7 +87,10 @@ def _best_part(numbers: list[int]) -> str:
 
 
 _READ = "import sys\nn, *a = map(int, sys.stdin.read().split())\n"
-_CPP = "#include <bits/stdc++.h>\nusing namespace std;\nint main() { int n; cin >> n; vector<long long> a(n);"
+_HEADERS = "".join(
+    f"#include <{name}>\n" for name in ("algorithm", "climits", "iostream", "numeric", "vector")
+)
+_CPP = f"{_HEADERS}using namespace std;\nint main() {{ int n; cin >> n; vector<long long> a(n);"
 _CPP_ALL = f"{_CPP} for (auto &x : a) cin >> x; "
 
 PROBLEMS: dict[str, Problem] = {
@@ -188,11 +195,15 @@ class Probe:
     limits: dict[str, Any]
 
 
+def counting(loops: int) -> str:
+    """A program that counts up so often."""
+    return f"x = 0\nfor i in range({loops}): x += i\nprint('done')"
+
+
 def probes(loops: int) -> list[Probe]:
     """Near their limits on either side; `loops` are those that take this machine 0.5 s of its processor."""
-    compute = f"x = 0\nfor i in range({loops}): x += i\nprint('done')"
     return [
-        Probe(code=compute, expect="Success", limits={"run_timeout": 1.0}),
+        Probe(code=counting(loops), expect="Success", limits={"run_timeout": 1.0}),
         Probe(code="import time; time.sleep(0.6)", expect="Success", limits={"run_timeout": 1.0}),
         Probe(code="while True: pass", expect="TimeLimitExceeded", limits={"run_timeout": 0.5}),
         Probe(code="import time; time.sleep(30)", expect="TimeLimitExceeded", limits={"run_timeout": 0.5}),

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -54,18 +55,18 @@ class Soaked:
 def soak_sandbox(runs: int, *, concurrency: int = 8, tell: bool = False) -> Soaked:
     """Start a sandbox, run that many programs and look at what it holds after each part."""
     command = [sys.executable, "-m", "strop.cli", "sandbox", "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "STROP_LANG": "en"}
-    ) as server:
-        assert server.stdout is not None
-        try:
-            url = server.stdout.readline().split(" at ")[1].split()[0]
-            return _soak(url, server.pid, runs, concurrency, tell)
-        finally:
-            server.terminate()
+    with tempfile.TemporaryDirectory(prefix="strop-soak-") as own:  # others' files are not counted
+        env = {**os.environ, "STROP_LANG": "en", "TMPDIR": own}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as server:
+            assert server.stdout is not None
+            try:
+                url = server.stdout.readline().split(" at ")[1].split()[0]
+                return _soak(url, server.pid, Path(own), runs, concurrency, tell)
+            finally:
+                server.terminate()
 
 
-def _soak(url: str, pid: int, runs: int, concurrency: int, tell: bool) -> Soaked:
+def _soak(url: str, pid: int, folder: Path, runs: int, concurrency: int, tell: bool) -> Soaked:
     wrong, done = 0, 0
     begun = time.monotonic()
     first: dict[str, int] = {}
@@ -76,7 +77,7 @@ def _soak(url: str, pid: int, runs: int, concurrency: int, tell: bool) -> Soaked
             wrong += size - sum(callers.map(lambda number: _right(client, number), range(size)))
             done += size
             _rest(client)
-            held = holdings(pid)
+            held = holdings(pid, folder)
             first = first or held
             if tell:
                 told = {"runs": done, "wrong": wrong, "s": round(time.monotonic() - begun), **held}
@@ -107,8 +108,8 @@ def _rest(client: httpx.Client) -> None:
         time.sleep(1.0)
 
 
-def holdings(pid: int) -> dict[str, int]:
-    """Of the server: memory, open files, processes below it, control groups, files of its folder."""
+def holdings(pid: int, folder: Path) -> dict[str, int]:
+    """Of the server: memory, open files, processes below it, control groups, files in `folder`, its own."""
     status = Path(f"/proc/{pid}/status").read_text()
     resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
     groups = len(list(Path("/sys/fs/cgroup").glob(f"**/strop-sandbox-{pid}/box-*")))
@@ -117,7 +118,7 @@ def holdings(pid: int) -> dict[str, int]:
         "descriptors": len(os.listdir(f"/proc/{pid}/fd")),
         "processes": len(_below(pid)),
         "groups": groups,
-        "temporary_files": sum(1 for _ in Path("/tmp").glob("strop-sandbox-*/*")),
+        "temporary_files": sum(1 for _ in folder.rglob("*")),
     }
 
 

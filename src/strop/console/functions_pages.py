@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.pages import BASE, page
 from strop.console.words import pretty
 from strop.errors import FunctionError, RequestError
+from strop.runtime.gauges import Reading
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import FunctionType
 from strop.server import functions
@@ -75,6 +76,21 @@ def function_page(
     return _function(request, services, entity, instances, chosen, q=q)
 
 
+@router.get("/functions/{entity_id}/gauges")
+def gauges(
+    request: Request,
+    services: ServicesHere,
+    caller: CallerHere,
+    entity_id: str,
+    instance: Annotated[str, Query(max_length=200)],
+) -> Response:
+    """The piece of the page that shows how an instance stands; it asks for itself again."""
+    entity, _ = _read(services, caller, entity_id)
+    with services.database.read() as session:
+        chosen = get_instance(session, instance, workspace_id=caller.workspace_id)
+    return page(request, "_gauges.html", entity=entity, chosen=chosen, reading=_reading(services, chosen))
+
+
 @router.post("/functions/{entity_id}/start")
 async def start(request: Request, services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
     await functions.bring_online(request, services, caller, "console", entity_id, RuntimeAsked())
@@ -134,6 +150,11 @@ def _read(services: Services, caller: CallerHere, entity_id: str) -> tuple[Entit
     return entity, [one for one in instances if one.entity_id == entity_id]
 
 
+def _reading(services: Services, chosen: FunctionInstance | None) -> Reading | None:
+    """None while it starts, and where another server has it."""
+    return services.instances.readings().get(chosen.instance_id) if chosen is not None else None
+
+
 def _function(
     request: Request,
     services: Services,
@@ -161,6 +182,7 @@ def _function(
         entity=entity,
         instances=instances,
         chosen=chosen,
+        reading=_reading(services, chosen),
         counts=counts,
         lines=lines,
         q=q,

@@ -44,6 +44,10 @@ class SandboxError(StropError):
     boundary = "sandbox"
 
 
+class BoxEnded(SandboxError):
+    """The box went away under a program that had no part in it, as when what makes boxes was killed."""
+
+
 class FileError(StropError):
     """A file of the request cannot be written as it is named."""
 
@@ -122,8 +126,12 @@ class Box:
             raise SandboxError(f"a box was not ready after {START_S:g} s") from None
         if self._isolation.cgroups is not None:
             assert self._pidfd is not None
-            self._group = self._isolation.cgroups.make()
-            self._group.add(pid_of(self._pidfd))
+            try:
+                self._group = self._isolation.cgroups.make()
+                self._group.add(pid_of(self._pidfd))
+            except OSError as error:
+                kind = SandboxError if self.is_alive else BoxEnded
+                raise kind(f"a box could not be put into a control group: {error}") from error
 
     async def _fork(self, zygote: Zygote) -> None:
         try:
@@ -267,7 +275,7 @@ class Box:
             self._writer.write(struct.pack(">I", len(data)) + data)
             await self._writer.drain()
         except OSError as error:
-            raise SandboxError(f"a box has ended: {error}") from error
+            raise BoxEnded(f"a box has ended: {error}") from error
         return await self._answer()
 
     async def _answer(self) -> dict[str, Any]:
@@ -277,7 +285,7 @@ class Box:
                 raise SandboxError(f"a box answered with {length} bytes")
             answer = orjson.loads(await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError) as error:
-            raise SandboxError(f"a box has ended: {self._last_words() or error}") from error
+            raise BoxEnded(f"a box has ended: {self._last_words() or error}") from error
         except orjson.JSONDecodeError as error:
             raise SandboxError("a box answered with something that is no JSON") from error
         if not isinstance(answer, dict):

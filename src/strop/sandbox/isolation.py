@@ -166,6 +166,7 @@ class Isolation:
             "LANG": "C.UTF-8",
             "USER": "box",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",  # a program's sets have one order, whenever and wherever it runs
             "MPLBACKEND": "Agg",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",

@@ -14,7 +14,7 @@ from strop.sandbox.box import Box, Ran
 from strop.sandbox.cases import Cases
 from strop.sandbox.checkers import Checker
 from strop.sandbox.programs import Program, answer
-from strop.sandbox.sandbox import Sandbox
+from strop.sandbox.sandbox import Sandbox, until_kept
 from strop.sandbox.wire import TestResult
 
 MAX_LANES = 8
@@ -62,8 +62,8 @@ class Judging:
     ) -> None:
         self._sandbox, self._program, self._cases, self._checker = sandbox, program, cases, checker
         self._whole_cases = whole_cases
+        self._all_cases = all_cases
         self._key: Hashable = self
-        self._board = _Board(len(cases), all_cases, {})
 
     async def run(self) -> list[TestResult]:
         """The results in the order of the cases, up to the first that failed or of all.
@@ -71,6 +71,10 @@ class Judging:
         Raises:
             SandboxError: the sandbox itself failed.
         """
+        return await until_kept(self._run)
+
+    async def _run(self) -> list[TestResult]:
+        self._board = _Board(len(self._cases), self._all_cases, {})
         async with self._sandbox.slots.turn(self._key):
             async with self._sandbox.pool.box() as box:
                 if not await self._program.prepare(box):

@@ -7,9 +7,9 @@ import asyncio
 import orjson
 from pydantic import BaseModel
 
-from strop.sandbox.box import SandboxError
+from strop.sandbox.box import Ran, SandboxError
 from strop.sandbox.programs import Program, decoded_files, described, encoded_files, failure, pod_name
-from strop.sandbox.sandbox import Sandbox
+from strop.sandbox.sandbox import Sandbox, until_kept
 from strop.sandbox.toolchains import ToolchainError, Toolchains, has_package
 from strop.sandbox.wire import CellResult, RunJupyterRequest, RunJupyterResponse, RunStatus
 
@@ -73,14 +73,7 @@ async def run_jupyter(sandbox: Sandbox, request: RunJupyterRequest) -> RunJupyte
         program = Program(
             DRIVER, sandbox.toolchains.of("python"), compile_limits=limits, run_limits=limits, files=files
         )
-        async with sandbox.box(asyncio.current_task()) as box:
-            await program.prepare(box)
-            order = orjson.dumps(
-                request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
-            ).decode()
-            ran = await program.run(box, order)
-            told, _ = await box.fetch(["cells.json"])
-            fetched, _ = await box.fetch(request.fetch_files) if request.fetch_files else ({}, [])
+        ran, told, fetched = await until_kept(lambda: _in_a_box(sandbox, program, request))
     except (ToolchainError, SandboxError) as error:
         failed = failure(error)
         return RunJupyterResponse(status=failed.status, message=failed.message, executor_pod_name=pod_name())
@@ -93,6 +86,20 @@ async def run_jupyter(sandbox: Sandbox, request: RunJupyterRequest) -> RunJupyte
         executor_pod_name=pod_name(),
         files=encoded_files(fetched),
     )
+
+
+async def _in_a_box(
+    sandbox: Sandbox, program: Program, request: RunJupyterRequest
+) -> tuple[Ran, dict[str, bytes], dict[str, bytes]]:
+    """How the driver ended, what it wrote down, and the files that were asked for."""
+    order = orjson.dumps(request.model_dump(include={"cells", "cell_timeout", "total_timeout"})).decode()
+    async with sandbox.box(asyncio.current_task()) as box:
+        await program.prepare(box)
+        ran = await program.run(box, order)
+        told, _ = await box.fetch(["cells.json"]) if box.is_alive else ({}, [])
+        wanted = request.fetch_files if box.is_alive else []
+        fetched, _ = await box.fetch(wanted) if wanted else ({}, [])
+    return ran, told, fetched
 
 
 class _Said(BaseModel):

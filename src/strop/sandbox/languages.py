@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strop.sandbox.jest import REPORTER, REPORTER_CODE
+
 _PUBLIC_CLASS = re.compile(
     r"^\s*public\s+(?:(?:final|abstract|sealed)\s+)*(?:class|record|interface|enum)\s+(\w+)", re.M
 )
@@ -24,7 +26,8 @@ def _java_file(code: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     """`tools` are the programs it needs, the first its compiler or interpreter; `jars` and `packages` (of
-    Python) what it needs besides. `debian` names what gives them. `file` is a name, or made from the code.
+    Python) what it needs besides. `debian` names what gives them. `file` is a name, or made from the code;
+    `beside` is what else lies there: names and texts.
 
     `cpu_factor`: how much more a program may compute, in all threads together, than its time limit says; a
     runtime that compiles or collects beside the program needs more than one thread's worth.
@@ -40,6 +43,7 @@ class Language:
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    beside: tuple[tuple[str, str], ...] = ()
     in_agent: bool = False
     cpu_factor: float = 1.0
 
@@ -48,6 +52,12 @@ class Language:
 
 
 _GO = (("GO111MODULE", "off"), ("GOPATH", "/usr/share/gocode"))
+_GO_TEST = (
+    "./main -test.paniconexit0 && printf 'ok  \\tcommand-line-arguments\\n'"
+    " || { printf 'FAIL\\tcommand-line-arguments\\n'; exit 1; }"
+)
+"""What `go test` does once tests are compiled: the words of its summary, and no pass by an early exit."""
+
 _JAVA = (
     "java",
     "-ea",
@@ -136,7 +146,7 @@ LANGUAGES: tuple[Language, ...] = (
         name="go_test",
         file="main_test.go",
         compile=("go", "test", "-vet=off", "-c", "-o", "main", "{file}"),
-        run=("go", "tool", "test2json", "-t", "./main", "-test.v"),
+        run=("sh", "-c", _GO_TEST),
         tools=("go",),
         debian="golang-go",
         env=_GO,
@@ -220,8 +230,12 @@ LANGUAGES: tuple[Language, ...] = (
             "--cache=false",
             "-i",
             "--rootDir=.",
+            "--reporters=default",
+            f"--reporters=<rootDir>/{REPORTER}",
+            "--",
             "main.test.js",
         ),
+        beside=((REPORTER, REPORTER_CODE),),
         tools=("jest", "esbuild", "node"),
         debian="jest esbuild nodejs",
         cpu_factor=2.0,

@@ -37,7 +37,8 @@ class Program:
         self._arguments = arguments
         self._toolchain, self._language = toolchain, toolchain.language
         self._file = self._language.file_of(code)
-        self._files = {**(files or {}), self._file: code.encode("utf-8", "surrogatepass")}
+        beside = {name: text.encode() for name, text in self._language.beside}
+        self._files = {**beside, **(files or {}), self._file: code.encode("utf-8", "surrogatepass")}
         self._compile_limits = replace(
             compile_limits,
             cpu_factor=COMPILE_CPU_FACTOR,

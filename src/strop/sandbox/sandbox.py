@@ -6,12 +6,13 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from strop.errors import RequestError
-from strop.sandbox.box import Box, SandboxError
+from strop.sandbox.box import Box, BoxEnded, SandboxError
 from strop.sandbox.isolation import Isolation
 from strop.sandbox.limits import MIB, OVERSUBSCRIPTION, Limits
 from strop.sandbox.measures import Measures
@@ -22,6 +23,36 @@ from strop.sandbox.toolchains import ToolchainError, Toolchains
 from strop.sandbox.wire import RunCodeRequest, RunCodeResponse
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_TRIES = 3
+"""How often a request is begun whose boxes are lost."""
+
+
+async def until_kept(work: Callable[[], Awaitable[_Result]]) -> _Result:
+    """What comes of `work`, begun anew in other boxes where those it had were lost under it.
+
+    No program can end its box, so that this is the sandbox's own affair, and a program that was cut off by it
+    has left nothing anywhere.
+
+    Raises:
+        BoxEnded: they were lost each time.
+    """
+    tries_left = _TRIES
+    while True:
+        tries_left -= 1
+        try:
+            return await work()
+        except (BoxEnded, ExceptionGroup) as error:
+            if not tries_left or not _is_loss(error):
+                raise
+            _log.warning("a request is begun anew: %s", error)
+
+
+def _is_loss(error: Exception) -> bool:
+    """Whether a box was lost, and nothing else happened."""
+    if isinstance(error, ExceptionGroup):
+        return all(map(_is_loss, cast("ExceptionGroup[Exception]", error).exceptions))
+    return isinstance(error, BoxEnded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +134,7 @@ class Sandbox:
                 run_limits=run_limits,
                 files=files,
             )
-            response = await self._once(program, request)
+            response = await until_kept(lambda: self._once(program, request))
         except (ToolchainError, SandboxError) as error:
             response = failure(error)
         self.measures.ran(request.language, response, time.monotonic() - started)

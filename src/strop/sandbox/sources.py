@@ -26,6 +26,7 @@ _OK, _NOT_MODIFIED = 200, 304
 _REDIRECTS = 5
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 _CHUNK = 1 << 20
+_NAT64, _COMPATIBLE = ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +175,20 @@ async def _address(host: str, port: int | None, *, allow_private: bool) -> str:
     except OSError as error:
         raise RequestError(f"the host {host!r} is not known: {error}") from error
     addresses = [str(one[4][0]) for one in found]
-    refused: Callable[[str], bool] = lambda text: not ipaddress.ip_address(text.partition("%")[0]).is_global  # noqa: E731
-    if not allow_private and any(map(refused, addresses)):
+    if not allow_private and not all(map(_is_public, addresses)):
         raise RequestError(
             f"the host {host!r} has an address that is not public", fix="start the sandbox with --allow HOST"
         )
     return addresses[0]
+
+
+def _is_public(text: str) -> bool:
+    """Whether everybody reaches the same place there; what stands for an IPv4 address is taken for that."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64 or address in _COMPATIBLE:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(str(inner))
+    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -22,11 +22,20 @@ from strop.sandbox.extraction import (
     extract,
     without_entry,
 )
+from strop.sandbox.jest import REPORT, cases_of
 from strop.sandbox.judging import Judging
 from strop.sandbox.programs import Program, decoded_files
 from strop.sandbox.sandbox import Sandbox
 from strop.sandbox.test_files import Entry, TestFiles
-from strop.sandbox.wire import EvalResult, RunCodeRequest, RunStatus, SubmitRequest, TestConfig, TestResult
+from strop.sandbox.wire import (
+    EvalResult,
+    RunCodeRequest,
+    RunCodeResponse,
+    RunStatus,
+    SubmitRequest,
+    TestConfig,
+    TestResult,
+)
 from strop.schema.judged import JUDGED, TO_THE_END
 
 _EXTRACTION_S = 10.0
@@ -149,6 +158,7 @@ class Submissions:
                 compile_timeout=config.compile_timeout or _AUTO_COMPILE_S,
                 run_timeout=config.run_timeout or _AUTO_RUN_S,
                 files=asset,  # pyright: ignore[reportArgumentType]
+                fetch_files=[REPORT] if canonical(language) == "jest" else [],
             )
         )
         passed = response.status is RunStatus.SUCCESS
@@ -162,6 +172,7 @@ class Submissions:
             test_code=test_code,
             tests=[TestResult(passed=passed, exec_info=response)],
             extracted_type=extracted,
+            extra=_extra(response),
         )
 
 
@@ -169,6 +180,13 @@ def _files(asset: object) -> Mapping[str, Any]:
     if not isinstance(asset, Mapping):
         raise RequestError("test.asset is an object of files")
     return asset  # pyright: ignore[reportUnknownVariableType]
+
+
+def _extra(response: RunCodeResponse) -> dict[str, Any] | None:
+    """The cases of a runner that told them."""
+    report = decoded_files(dict(response.files)).get(REPORT)
+    cases = cases_of(report) if report is not None else None
+    return None if cases is None else {"jest_cases": cases}
 
 
 class _Held:

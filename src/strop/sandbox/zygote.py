@@ -53,7 +53,9 @@ def serve() -> None:
     os.umask(0o022)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for what ends here
     gc.freeze()
-    control.send(b"ready")
+    handle = os.pidfd_open(os.getpid())
+    socket.send_fds(control, [b"ready"], [handle])
+    os.close(handle)
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 1 << 12, 2)
         if not data:

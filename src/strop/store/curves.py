@@ -6,10 +6,11 @@ A curve is one range of the table of `store.metrics`; every query here reads ran
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, literal_column, select, text
+from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, text
 from sqlalchemy.orm import Session
 
 from strop.store.metrics import MetricRow
@@ -106,21 +107,21 @@ def thinned_curves(
     bucket: ColumnElement[int] = literal_column(f"(metrics.step - {int(since_step)}) / {int(width)}")
     value = MetricRow.__table__.c.value
     query = (
-        select(
-            MetricRow.name,
-            func.min(MetricRow.step),
-            func.avg(value),
-            func.min(value),
-            func.max(value),
-        )
-        .where(mine, MetricRow.name.in_(names))
-        .group_by(MetricRow.name, bucket)
-        .order_by(MetricRow.name, func.min(MetricRow.step))
+        select(func.min(MetricRow.step), func.avg(value), func.min(value), func.max(value))
+        .where(mine, MetricRow.name == bindparam("one"))
+        .group_by(bucket)
+        .order_by(bucket)
     )
-    curves = {name: Curve(steps=[], mean=[], low=[], high=[]) for name in names}
-    for name, step, mean, low, high in session.connection().execute(query):
-        curve = curves[name]
+    # One name after the other takes less than half of what all in one query do, which are sorted together.
+    connection = session.connection()
+    curves = {name: _curve(connection.execute(query, {"one": name})) for name in dict.fromkeys(names)}
+    return {name: curve for name, curve in curves.items() if curve.steps}
+
+
+def _curve(rows: Iterable[Any]) -> Curve:
+    curve = Curve(steps=[], mean=[], low=[], high=[])
+    for step, mean, low, high in rows:
         curve.steps.append(step)
         for values, one in ((curve.mean, mean), (curve.low, low), (curve.high, high)):
             values.append(None if one is None or not math.isfinite(one) else one)
-    return {name: curve for name, curve in curves.items() if curve.steps}
+    return curve

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from strop.store.logs import LogRow
 
-SCAN_S = 0.08
+SCAN_S = 0.06
 """Seconds that one search may look through lines."""
 
 _SCAN_ROWS = 1000

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -43,6 +44,10 @@ def test_a_function_is_started_called_by_the_form_and_stopped(server: Server, br
     assert '"reward_score": 1.0' in text_of(called.text)
     wrong = posted(browser, f"{url}/call", url, instance=instance, body="{")
     assert "Invalid JSON body" in text_of(wrong.text)
+    gauges = text_of(browser.get(f"{url}/gauges", params={"instance": instance}).text)
+    assert "workers 1 busy 0 waiting 0 calls 1 " in gauges
+    assert re.search(r"latency, p50 / p95 \d+ ms / \d+ ms memory \d", gauges)
+    assert f'hx-get="{url}/gauges?instance={instance}"' in called.text
     stopped = posted(browser, f"{url}/stop", url, instance=instance)
     assert "None runs" in text_of(stopped.text)
     gone = posted(browser, f"{url}/forget", url)

@@ -32,7 +32,7 @@ def secret(path):
 """
 
 REFUSED = "refused"
-"""It ended by itself, was refused everything it asked for, and said so."""
+"""It ended by itself, was refused everything it asked for, and said so; or the request itself was refused."""
 CONTAINED = "contained"
 """It ended by itself, and what it did stayed in its box."""
 MEMORY, TIME, KILLED = "memory_limit", "time_limit", "killed"
@@ -59,6 +59,7 @@ def _attack(name: str, code: str, *expect: str, language: str = "python", **more
 
 _OURS = str(Path(strop.__file__).parents[1])
 _SMALL = {"memory_limit_MB": 96}
+_X = "eA=="
 
 PROCESSES = (
     _attack("fork bomb", "n = 0\nfor _ in range(400):\n    try:\n        if os.fork() == 0: time.sleep(3); os._exit(0)\n        n += 1\n    except OSError:\n        break\nprint('ESCAPED' if n >= 300 else 'refused')", REFUSED),
@@ -171,6 +172,13 @@ NETWORK = (
 )  # fmt: skip
 
 PLAYING_WITH_THE_REQUEST = (
+    _attack("a name in files that climbs out", "print('ESCAPED')", REFUSED, files={"../../etc/passwd": _X}),
+    _attack("a name in files that climbs out of a writable place", "print('ESCAPED')", REFUSED, files={"/tmp/../etc/passwd": _X}),
+    _attack("a system's program in files", "print('ESCAPED')", REFUSED, files={"/usr/bin/env": _X}),
+    _attack("the box's own agent in files", "print('ESCAPED')", REFUSED, files={"/strop/strop_agent.pyc": _X}),
+    _attack("the memory of process 1 in files", "print('ESCAPED')", REFUSED, files={"/proc/1/mem": _X}),
+    _attack("the channel of process 1 in files", "print('ESCAPED')", REFUSED, files={"/proc/self/fd/3": _X}),
+    _attack("a file in files below another one", "print('ESCAPED')", REFUSED, files={"a": _X, "a/b": _X}),
     _attack("link at a fetched name to a secret", "os.symlink('/etc/shadow', 'a.txt')\nos.symlink('/proc/1/environ', 'b.txt')\nprint('contained')", CONTAINED, fetch_files=["a.txt", "b.txt", "/etc/shadow"]),
     _attack("pipe at a fetched name", "os.mkfifo('a.txt')\nprint('contained')", CONTAINED, fetch_files=["a.txt"]),
     _attack("device at a fetched name", "os.symlink('/dev/zero', 'a.txt')\nprint('contained')", CONTAINED, fetch_files=["a.txt"]),

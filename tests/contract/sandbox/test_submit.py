@@ -350,3 +350,27 @@ def test_leaving_before_the_test_passes_only_without_the_flag(house) -> None:
     show = "for name in glob.glob('*.py'): print(open(name).read())"
     read = f"```python\nimport glob, os\n{show}\nos.lseek(0, 0, 0); print(os.read(0, 99), flush=True)\nos._exit(0)\n```"
     assert auto(house, read, append_flag=True)["accepted"] is False
+
+
+JEST_TEST = """
+describe("sums", () => {
+  test("small", () => { expect(add(2, 3)).toBe(5) });
+  test("large", () => { expect(add(2, 300)).toBe(5) });
+});
+"""
+
+
+def test_cases_of_jest_are_told_one_by_one(house) -> None:
+    if "jest" not in house.sandbox.toolchains.found:
+        pytest.skip(house.sandbox.toolchains.missing["jest"])
+    labels = {"programming_language": "javascript", "execution_language": "jest"}
+    problem = {"id": 1, "content": "?", "labels": labels, "test": {"code": JEST_TEST}}
+    config = {"dataset_type": "AutoEvalDataset", "provided_data": problem}
+    completion = "```javascript\nconst add = (a, b) => a + b;\n```"
+    body = {"id": 1, "completion": completion, "config": config}
+    told = house.client.post("/submit", json=body).json()
+    cases = told["extra"]["jest_cases"]
+    assert (told["accepted"], [case["passed"] for case in cases]) == (False, [True, False])
+    assert [case["full_name"] for case in cases] == ["sums small", "sums large"]
+    assert (cases[0]["suite"], cases[0]["test"], cases[0]["failure_messages"]) == ("sums", "small", [])
+    assert "302" in cases[1]["failure_messages"][0]

@@ -1,6 +1,7 @@
 import math
 
 from strop.schema.job import Job
+from strop.store.curves import Curve, last_values, recent_mean, thinned_curves
 from strop.store.jobs import create_job
 from strop.store.metrics import metric_names, record_metrics, step_metrics
 
@@ -45,3 +46,27 @@ def test_jobs_do_not_see_each_others_curves(database, job):
         record_metrics(session, "job-2", 1, {"a": 2.0})
     with database.read() as session:
         assert step_metrics(session, "job-2") == {"a": [(1, 2.0)]}
+
+
+def test_a_thinned_point_is_the_mean_and_the_extremes_of_its_steps(database, job):
+    with database.write() as session:
+        for step in range(1, 8):
+            record_metrics(session, "job-1", step, {"a": float(step * step), "b": -float(step)})
+        record_metrics(session, "job-1", 8, {"b": math.nan, "c": 5.0})
+    with database.read() as session:
+        # From step 1 to 8 in at most three points: three steps a point.
+        found = thinned_curves(session, "job-1", ["b", "a", "none", "a"], since_step=1, num_points=3)
+        assert found == {
+            "b": Curve(
+                steps=[1, 4, 7], mean=[-2.0, -5.0, -7.0], low=[-3.0, -6.0, -7.0], high=[-1.0, -4.0, -7.0]
+            ),
+            "a": Curve(
+                steps=[1, 4, 7],
+                mean=[14 / 3, 77 / 3, 49.0],
+                low=[1.0, 16.0, 49.0],
+                high=[9.0, 36.0, 49.0],
+            ),
+        }
+        assert thinned_curves(session, "job-1", ["a"], since_step=6)["a"].mean == [36.0, 49.0]
+        assert last_values(session, "job-1", ["a", "c", "none"]) == {"a": (7, 49.0), "c": (8, 5.0)}
+        assert recent_mean(session, "job-1", "a", num_steps=2) == 42.5

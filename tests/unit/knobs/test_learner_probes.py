@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from fakes.model import tiny_llama
 from fakes.offline import example, packed
 from fakes.packs import batch, mini_batch, random_pack
 from fakes.tokenizer import tiny_tokenizer
+from strop.algorithms import Aggregation
 from strop.engine.config import sampling_dtype
 from strop.pipeline.gae import with_gae
 from strop.policy.critic import Critic
@@ -135,7 +137,7 @@ def _(folder: Path) -> None:
 
 @probe("loss_agg_mode")
 def _(folder: Path) -> None:
-    kinds = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+    kinds = get_args(Aggregation)
     found = [Learned(algorithm="grpo", loss_agg_mode=kind).metrics["actor/grad_norm"] for kind in kinds]
     assert len({round(value, 6) for value in found}) == len(kinds)
 

@@ -76,3 +76,21 @@ async def test_no_lock_is_kept_for_an_address_that_nobody_asks_for(tmp_path: Pat
     files.release(await files.take(f"file://{tmp_path}/cases.json"))
     assert len(files._locks) == 0  # pyright: ignore[reportPrivateUsage]
     files.close()
+
+
+async def test_one_content_under_two_addresses_is_kept_once(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(cases("1", "2"))
+    files = cache(tmp_path)
+    first, second = [await files.take(f"file://{tmp_path}/{name}") for name in "ab"]
+    assert first.cases is second.cases
+    (tmp_path / "a").write_text(cases("3"))
+    files.release(first)
+    again = await files.take(f"file://{tmp_path}/a")
+    assert (len(again.cases), again.cases[0].stdout) == (1, "3")
+    assert second.cases[1].stdout == "2"  # the other one holds it still
+    files.release(again)
+    files.release(second)
+    files.close()
+    with pytest.raises(ValueError, match="closed"):
+        second.cases[0]

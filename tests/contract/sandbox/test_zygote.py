@@ -1,0 +1,87 @@
+"""What makes boxes is killed, or stands still: another takes its place, and no request is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from strop.sandbox import zygotes
+
+AT_ONCE = 5
+WORK = "import time\ntime.sleep(0.3)\nprint(int(input()) * 2)"
+
+
+@pytest.fixture
+def zygote(house) -> Any:
+    """Of the house, which has one where the server is root."""
+    if house.sandbox.isolation.zygote is None:
+        pytest.skip("boxes are started one by one here")
+    return house.sandbox.isolation.zygote
+
+
+def until(holds: Callable[[], bool]) -> None:
+    late = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < late
+        time.sleep(0.005)
+
+
+def runs_while(house, disturb: Callable[[], None]) -> list[str]:
+    """What programs say that run when `disturb` is called, and what one says afterwards."""
+    with ThreadPoolExecutor(AT_ONCE) as callers:
+        asked = [callers.submit(house.run, WORK, stdin=str(number)) for number in range(AT_ONCE)]
+        until(lambda: house.sandbox.slots.num_running == AT_ONCE)
+        disturb()
+        replies = [one.result() for one in asked]
+    replies.append(house.run(WORK, stdin="50"))
+    assert [reply["status"] for reply in replies] == ["Success"] * (AT_ONCE + 1), replies
+    return [reply["run_result"]["stdout"] for reply in replies]
+
+
+DOUBLED = [f"{2 * number}\n" for number in (*range(AT_ONCE), 50)]
+
+
+def test_programs_under_way_are_run_again_when_it_is_killed(house, zygote) -> None:
+    before = zygote.pid
+    assert runs_while(house, lambda: os.kill(before, signal.SIGKILL)) == DOUBLED
+    assert zygote.pid != before
+
+
+def test_a_submission_under_way_is_judged_again_when_it_is_killed(house, zygote) -> None:
+    before = zygote.pid
+    cases = [{"input": {"stdin": str(n)}, "output": {"stdout": str(2 * n)}} for n in range(6)]
+    with ThreadPoolExecutor(1) as caller:
+        asked = caller.submit(house.submit, f"```python\n{WORK}\n```", cases)
+        until(lambda: house.sandbox.slots.num_running > 1)
+        os.kill(before, signal.SIGKILL)
+        told = asked.result().json()
+    assert (told["accepted"], [test["passed"] for test in told["tests"]]) == (True, [True] * 6)
+    assert zygote.pid != before
+
+
+def test_one_that_stands_still_is_replaced_and_nobody_hangs(
+    house, zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygotes, "HUNG_S", 0.5)
+    before = zygote.pid
+    assert runs_while(house, lambda: os.kill(before, signal.SIGSTOP)) == DOUBLED
+    until(lambda: zygote.pid != before)  # whoever fills the pool notices it
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)
+    assert house.run("print(1)")["run_result"]["stdout"] == "1\n"
+
+
+def test_a_program_s_sets_have_one_order_in_every_box_and_in_an_interpreter_of_its_own(house) -> None:
+    code = (
+        'import subprocess, sys\nwords = \'print(hash("strop"), {"a", "b", "c"})\'\n'
+        "exec(words)\nsys.stdout.flush()\nsubprocess.run([sys.executable, '-c', words])"
+    )
+    first, second = house.run(code)["run_result"]["stdout"].splitlines()
+    assert first == second
+    assert house.run(code)["run_result"]["stdout"].splitlines() == [first, second]
