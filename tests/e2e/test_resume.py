@@ -106,7 +106,12 @@ def test_a_run_goes_on_past_damage_and_only_as_what_it_was(strop: Strop, tmp_pat
         "step-000001",
         "step-000002",
     ]
-    assert json.loads(second.stdout)["published_as"] is not None
+    told = json.loads(second.stdout)
+    assert told["published_as"] is not None
+
+    other = strop(*given, "--resume", told["checkpoint"], "--set", "learning_rate=0.02")
+    assert other.returncode == 1
+    assert "training.hyper_parameters.learning_rate was 0.01, is 0.02" in other.stderr
 
     functions = job.parent / "functions.py"
     functions.write_text(functions.read_text() + "\n# scored otherwise from now on\n")
@@ -117,6 +122,7 @@ def test_a_run_goes_on_past_damage_and_only_as_what_it_was(strop: Strop, tmp_pat
     accepted = strop(*given, "--resume", tmp_path / "run", "--accept-changes", "--json")
     assert accepted.returncode == 0, accepted.stderr
     assert "already finished: all 2 steps are in" in accepted.stderr
+    assert json.loads(accepted.stdout)["checkpoint"] == told["checkpoint"]
     alone = strop(*given, "--accept-changes")
     assert (alone.returncode, "has no effect without --resume" in alone.stderr) == (2, True)
 

@@ -165,21 +165,3 @@ def test_ctrl_c_ends_a_run_with_a_checkpoint_and_the_run_goes_on_from_it(
     resumed = strop("run", job_folder / "job.yaml", "--steps", 5, "--resume", checkpoint, "--json")
     assert resumed.returncode == 0, resumed.stderr
     assert json.loads(resumed.stdout)["steps"] == 5
-
-
-def test_a_finished_run_is_not_resumed_and_one_with_other_hyper_parameters_neither(
-    job_folder: Path, strop: Strop, tmp_path: Path
-) -> None:
-    quick = ("run", job_folder / "job.yaml", "--steps", 1)
-    first = strop(*quick, "--out", tmp_path / "out", "--json")
-    assert first.returncode == 0, first.stderr
-    checkpoint = json.loads(first.stdout)["checkpoint"]
-    again = strop(*quick, "--resume", checkpoint, "--json")
-    assert again.returncode == 0, again.stderr
-    assert "already finished" in again.stderr
-    assert json.loads(again.stdout)["checkpoint"] == checkpoint
-
-    other = strop(*quick, "--resume", checkpoint, "--set", "learning_rate=0.01")
-    assert other.returncode == 1
-    assert "training.hyper_parameters.learning_rate was " in other.stderr
-    assert ", is 0.01" in other.stderr

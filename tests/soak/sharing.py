@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ START_S = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Units: MiB of the replicas' resident memory; seconds for all questions to all models."""
+    """Units: MiB of the replicas' memory; seconds for all questions to all models."""
 
     models: int
     shared_mib: float
@@ -108,10 +109,13 @@ class House:
         return reply.json()["choices"][0]["message"]["content"]
 
     def replicas_mib(self) -> list[float]:
-        """Resident memory of each replica; its guardian's pages are the same."""
+        """Memory of each replica with its guardian; a page of several processes counts in parts."""
         found = [pid for pid, command in processes_with(self.mark).items() if "strop.cli serve" in command]
-        sizes = [_status(pid, "VmRSS") for pid in found if _status(pid, "PPid") not in found]
-        return sorted(kib / 1024 for kib in sizes)
+        sizes: Counter[int] = Counter()
+        for pid in found:
+            parent = _read(pid, "status", "PPid")
+            sizes[parent if parent in found else pid] += _read(pid, "smaps_rollup", "Pss")
+        return sorted(kib / 1024 for kib in sizes.values())
 
     def close(self) -> None:
         self.http.close()
@@ -119,8 +123,8 @@ class House:
         self.running.end(60)
 
 
-def _status(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+def _read(pid: int, file: str, name: str) -> int:
+    for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
     return 0

@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.cli.job_on_this_machine import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
-from strop.cli.session import new_job, with_dtypes
+from strop.cli.session import new_job
 from strop.cli.text import t
 from strop.errors import DataError, Problem
 from strop.pipeline.dataset import Dataset, load_dataset

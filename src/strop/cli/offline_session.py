@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from strop.cli.broadcast import Broadcast
+from strop.cli.job_on_this_machine import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
-from strop.cli.session import load_both, new_job, new_job_id, with_dtypes
+from strop.cli.session import new_job, new_job_id
 from strop.cli.text import t
 from strop.errors import ModelError
 from strop.gateway.answers import TextTokens

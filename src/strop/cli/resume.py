@@ -158,7 +158,7 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         CheckpointError: the checkpoint is of another job, and what differs.
         DataError: training rows that cannot be read.
     """
-    from strop.cli.session import load_both, with_dtypes
+    from strop.cli.job_on_this_machine import load_both, with_dtypes
     from strop.pipeline.course import RunResult
     from strop.pipeline.dataset import load_dataset
     from strop.pipeline.inputs import code_hashes

@@ -6,42 +6,38 @@ The only place where policy, engine, gateway, workers, store and flow meet. Used
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.examiner import Examiner
+from strop.cli.job_on_this_machine import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.cli.text import t
 from strop.engine import Engine
-from strop.errors import DataError, Problem
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
-from strop.pipeline.dataset import Dataset, joined, load_dataset
+from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.inputs import hash_inputs
 from strop.pipeline.job_notes import total_steps
 from strop.pipeline.ports import Machines, Recorder
 from strop.pipeline.resolved import describe
-from strop.pipeline.training_types import effective_keys
 from strop.policy import models
 from strop.policy.checkpoint import Checkpoints
 from strop.policy.critic import Critic
 from strop.policy.teacher import Teacher
 from strop.policy.update import Learner
-from strop.processor import has_fast_bfloat16
 from strop.schema.config import JobConfig
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
-
-Item = TypeVar("Item")
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -180,21 +176,6 @@ def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> T
     return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 
 
-def with_dtypes(config: JobConfig) -> JobConfig:
-    """Put the processor's fastest dtype where the job says `auto`, so that the record holds what was used."""
-    hyper = config.hyper_parameters
-    fastest = "bfloat16" if has_fast_bfloat16() else "float32"
-    known = effective_keys(config.training_type)
-    auto = [
-        name for name in ("train_dtype", "sampling_dtype") if name in known and getattr(hyper, name) == "auto"
-    ]
-    chosen = dict.fromkeys(auto, fastest)
-    training = config.training.model_copy(update={"hyper_parameters": hyper.model_copy(update=chosen)})
-    origins = {f"training.hyper_parameters.{name}": "this machine" for name in auto}
-    resolved = config.model_copy(update={"training": training})
-    return resolved.with_origins(origins) if config.origins else resolved
-
-
 def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset | None]:
     """Training and validation rows, every bad row of both in one error."""
 
@@ -206,26 +187,6 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
         )
 
     return load_both(config, load, id_of=lambda sample: sample.sample_id)
-
-
-def load_both(
-    config: JobConfig, load: Callable[[Path], Dataset[Item]], *, id_of: Callable[[Item], str]
-) -> tuple[Dataset[Item], Dataset[Item] | None]:
-    """The job's training and validation files through `load`, every bad row of all of them in one error."""
-    loaded: dict[str, list[Dataset[Item]]] = {}
-    problems: list[Problem] = []
-    for dataset in config.datasets:
-        try:
-            loaded.setdefault(dataset.type, []).append(load(Path(dataset.file_name)))
-        except DataError as error:
-            problems += error.problems
-    if problems:
-        raise DataError(t("datasets", "数据集"), problems)
-    held_out = loaded.get("validation")
-    return (
-        joined(loaded["training"], id_of=id_of),
-        joined(held_out, id_of=id_of) if held_out is not None else None,
-    )
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
