@@ -14,11 +14,11 @@ import pytest
 def test_the_demo_trains_the_real_model_and_its_summary_tells_all_of_it(
     smollm2: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "demo"  # where it goes by default, as the README's command has it
     env = {**os.environ, "STROP_HOME": str(smollm2.parent.parent), "STROP_LANG": "en"}
     env |= {"STROP_DATABASE_URL": f"sqlite:///{tmp_path}/strop.db", "COLUMNS": "160"}
     done = subprocess.run(
-        [sys.executable, "-m", "strop.cli", "demo", "--steps", "1", "--seed", "3", "--out", str(out)],
+        [sys.executable, "-m", "strop.cli", "demo", "--steps", "1", "--seed", "3"],
         env=env,
         cwd=tmp_path,
         capture_output=True,

@@ -33,12 +33,14 @@ _LOCK = ".lock"
 _PROBE_BYTES = 4096
 
 
-def named_folder(text: str) -> Path:
-    """A folder as an option names it: nothing is no name, though a path makes the current folder of it.
+def named_folder(given: str | Path) -> Path:
+    """A folder as an option, or an option's default, names it: nothing is no name, though a path makes the
+    current folder of it.
 
     Raises:
         BadParameter: it names none.
     """
+    text = str(given)
     if not text.strip():
         raise typer.BadParameter(t("an empty text names no folder", "空文本不是目录名"))
     if (half := half_character(text)) is not None or "\0" in text:

@@ -104,12 +104,14 @@ async def test_functions_start_side_by_side(root: Path) -> None:
     assert all(reply.ok for reply in replies)
 
 
-async def test_closing_leaves_no_process_not_even_daemons(root: Path, processes_of: ProcessesOf) -> None:
+async def test_closing_leaves_no_process_not_even_daemons(
+    root: Path, processes_of: ProcessesOf, until: Until
+) -> None:
     job_id = f"job-{uuid.uuid4()}"
     async with pool_of(root, job_id, config("Good")) as pool:
         reply = await pool.call("Good", PAYLOAD.model_copy(update={"ground_truth": "children"}))
         assert reply.ok
-        assert len(processes_of(job_id)) == 5  # guardian, worker and three sleeps
+        await until(lambda: len(processes_of(job_id)) == 5)  # guardian, worker and three sleeps
     assert processes_of(job_id) == []
     await pool.close()
 
@@ -201,7 +203,7 @@ async def test_workers_and_all_their_children_die_with_the_parent(
     assert parent.stdout is not None
     with parent:
         assert parent.stdout.readline() == "up True\n"
-        assert len(processes_of(job_id)) == 5
+        await until(lambda: len(processes_of(job_id)) == 5)
         parent.send_signal(fatal)
         await until(lambda: processes_of(job_id) == [])
 

@@ -104,7 +104,12 @@ def test_a_head_that_does_not_end_and_a_client_that_says_nothing_are_hung_up(
             assert connection.recv(100) == b""
     two = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
     with closing(sent(server, two)) as connection:  # a second head on a connection that is kept
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        reply = b""
+        while not reply.endswith(b"}"):  # head and body may come one after the other
+            more = connection.recv(65536)
+            assert more, reply
+            reply += more
+        assert reply.startswith(b"HTTP/1.1 200 ")
         connection.sendall(two[:-10])
         assert connection.recv(100) == b""
 

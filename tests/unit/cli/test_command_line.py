@@ -1,11 +1,14 @@
 """The command line to a stranger: whatever is typed ends in a message and a status, never in a traceback."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from fakes.job_files import GOOD, edited, lay_out, write
 from strop.cli.command_line import command_line
+from strop.cli.commands import app
 
 
 @pytest.fixture
@@ -26,6 +29,26 @@ def ends(monkeypatch, capsys, *words: str) -> tuple[object, str]:
     with pytest.raises(SystemExit) as caught:
         command_line()
     return caught.value.code, capsys.readouterr().err
+
+
+def commands(group, name: str = "strop") -> Iterator[tuple[str, typer.core.TyperCommand]]:
+    """Each with the words that call it."""
+    for word, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, f"{name} {word}")
+        else:
+            yield f"{name} {word}", one
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, id=name) for name, one in commands(typer.main.get_command(app))]
+)
+def test_every_default_is_a_value_that_its_own_option_takes(command: typer.core.TyperCommand) -> None:
+    context = command.context_class(command)
+    for option in command.params:
+        default = option.get_default(context)
+        if default is not None and not option.required:
+            assert option.process_value(context, default) == default, option.name
 
 
 TYPED = [
