@@ -278,7 +278,11 @@ async def _container(folder: Path, beside: Sequence[Path] = ()) -> AsyncIterator
         "HOME": str(folder),
     }
     module = "dashscope.finetune.reinforcement.component.server.server"
-    command = [str(environment("2.0.2") / "python"), "-W", "ignore", "-m", module]
+    python = str(environment("2.0.2") / "python")
+    if beside:  # made for another Python they would be left out without a word
+        look = [python, "-c", "import httptools, uvloop"]
+        await asyncio.to_thread(subprocess.run, look, env=settings, check=True)
+    command = [python, "-W", "ignore", "-m", module]
     log = folder / f"container-{port}.log"
     with _process(command, settings, log) as process:
         url = f"http://127.0.0.1:{port}"

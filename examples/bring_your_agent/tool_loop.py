@@ -94,5 +94,5 @@ def use(name: str, arguments: str) -> str:
         return str(tool(**given))
     except json.JSONDecodeError as error:
         return f"error: the arguments are no JSON: {error}"
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # numbers without end, for one
         return f"error: {error}"

@@ -24,11 +24,12 @@ Alarm = Callable[[str, int], None]
 
 
 def alarm_to(descriptor: int) -> Alarm:
-    """What writes to the pipe of `--alarms`; children do not inherit it."""
+    """What writes to the pipe of `--alarms`, from any thread; children do not inherit it."""
     os.set_inheritable(descriptor, False)
+    one_at_a_time = threading.Lock()  # a long line is not written in one piece
 
     def alarm(message: str, number: int) -> None:
-        with suppress(OSError):  # nobody listens any more
+        with one_at_a_time, suppress(OSError):  # nobody listens any more
             os.write(descriptor, json.dumps([message, number]).encode() + b"\n")
 
     return alarm

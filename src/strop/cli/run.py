@@ -242,7 +242,7 @@ def refuse_local(**given: str | Path | None) -> None:
         if value is not None
     ]
     if problems:
-        raise ConfigError("--server", problems)
+        raise ConfigError(t("--server or STROP_URL", "--server 或 STROP_URL"), problems)
 
 
 def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobConfig:

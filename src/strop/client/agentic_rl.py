@@ -8,6 +8,8 @@ are awaited. Every method may be called on the class: it then works with what th
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -126,8 +128,8 @@ def _stream(face: _Face, job_id: str) -> Generator[StreamItem]:
 
 async def _stream_awaited(face: _Face, job_id: str) -> AsyncGenerator[StreamItem]:
     """Statuses, events and metrics as they come, from the job's beginning to its end."""
-    async with face.async_client() as client:
-        async for item in client.jobs.stream(job_id):
+    async with face.async_client() as client, aclosing(client.jobs.stream(job_id)) as items:
+        async for item in items:
             yield item
 
 
@@ -219,6 +221,8 @@ class AsyncAgenticRL(_Face):
 
 
 def _like(method: Any, steps: Callable[..., Any]) -> Any:
-    method.__wrapped__ = steps
+    """With the name, the words and the arguments of the steps, but for the training that they are given."""
+    method.__name__ = steps.__name__.strip("_").removesuffix("_awaited")
     method.__doc__ = steps.__doc__
+    method.__wrapped__ = partial(steps, None)
     return method

@@ -65,7 +65,12 @@ SECRETS = (
     ".dashscope",
 )
 
-_JOB_KEY = re.compile(rb"^(functions|datasets|training|model)[ \t]*:", re.MULTILINE)
+_SECTION = re.compile(
+    rb"""^(?:\xef\xbb\xbf)?["']?(functions|datasets|training|model)["']?[ \t]*:""", re.MULTILINE
+)
+_KEY = re.compile(rb"""\b(fcmodel|preset|entity_id|file_name|file_id|hyper_parameters)["']?[ \t]*:""")
+"""One of them stands in every function, dataset or training; an agent's own settings may have a `model`."""
+
 _LARGEST_JOB_FILE = 1024**2
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -159,7 +164,8 @@ def is_job_file(path: Path) -> bool:
     try:
         if path.suffix not in (".yaml", ".yml") or path.stat().st_size > _LARGEST_JOB_FILE:
             return False
-        return len(set(_JOB_KEY.findall(path.read_bytes()))) > 1
+        content = path.read_bytes()
+        return len(set(_SECTION.findall(content))) > 1 and _KEY.search(content) is not None
     except OSError:  # told when it is packed
         return False
 

@@ -26,7 +26,8 @@ SENTENCES = {
     "take one from the list of models": "请从模型列表中选择",
     "no checkpoint {checkpoint}": "没有检查点 {checkpoint}",
     "list the job's checkpoints and take an id from there": "请从任务的检查点列表中取一个 id",
-    "job {job} has no trajectory {rollout}{at}": "任务 {job} 没有轨迹 {rollout}{at}",
+    "job {job} has no trajectory {rollout}": "任务 {job} 没有轨迹 {rollout}",
+    "job {job} has no trajectory {rollout} at step {step}": "任务 {job} 在第 {step} 步没有轨迹 {rollout}",
     "no key {key}": "没有密钥 {key}",
     "the blob store has lost {key}": "存储中已找不到 {key}",
     "upload it again": "请重新上传",
@@ -67,7 +68,8 @@ SENTENCES = {
     "{count} curves at once": "一次要了 {count} 条曲线",
     "ask for at most {count}": "每次最多 {count} 条",
     # who asks
-    "the API key {what}": "API 密钥无效（{what}）",
+    "the API key has been revoked": "API 密钥已吊销",
+    "the API key is none of this server's": "API 密钥无效：不属于此服务",
     "set DASHSCOPE_API_KEY to a key that `strop keys` made": "请使用 `strop keys` 创建的密钥",
     "this form is not of your session": "此表单不属于你的会话",
     "load the page again and repeat": "请刷新页面后重试",
@@ -80,7 +82,7 @@ SENTENCES = {
 """English, as the code says it with what it names in braces -> Chinese."""
 
 
-_LISTS = frozenset({"what", "ways", "names", "at"})
+_LISTS = frozenset({"ways", "names"})
 """What stands in their places may have blanks."""
 _ONE, _ANY = r"'[^']*'|\"[^\"]*\"|\S+", r".*"
 

@@ -23,6 +23,8 @@ from strop.store.instance_logs import instance_lines
 router = APIRouter()
 
 NUM_LINES = 200
+_ASK_NO_MORE = 286
+"""With this status htmx puts in what is answered, here nothing, and ends its asking."""
 
 EXAMPLES: dict[FunctionType, dict[str, Any]] = {
     FunctionType.ROLLOUT: {
@@ -84,10 +86,11 @@ def gauges(
     entity_id: str,
     instance: Annotated[str, Query(max_length=200)],
 ) -> Response:
-    """The piece of the page that shows how an instance stands; it asks for itself again."""
-    entity, _ = _read(services, caller, entity_id)
-    with services.database.read() as session:
-        chosen = get_instance(session, instance, workspace_id=caller.workspace_id)
+    """The piece of the page that shows how an instance stands; it asks for itself again while it is there."""
+    entity, instances = _read(services, caller, entity_id)
+    chosen = next((one for one in instances if one.instance_id == instance), None)
+    if chosen is None:
+        return Response(status_code=_ASK_NO_MORE)
     return page(request, "_gauges.html", entity=entity, chosen=chosen, reading=_reading(services, chosen))
 
 

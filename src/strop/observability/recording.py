@@ -18,7 +18,6 @@ from strop.schema.span import SPAN_KIND, SpanKind
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
-    from opentelemetry.trace import SpanKind as OtelKind
 
 _MAX_FAILURES = 5
 _PAUSE_S = 60.0
@@ -113,10 +112,11 @@ class Recording:
             breaker.failed(failure)
 
 
-def begin(name: str, kind: SpanKind, *, client: bool = False, otel_kind: OtelKind | None = None) -> Recording:
+def begin(name: str, kind: SpanKind, *, client: bool = False, otel_kind: object = None) -> Recording:
     """Start a span below the current one. It becomes current only inside `current`.
 
-    For OpenTelemetry it is of kind `otel_kind`: by default CLIENT where it is one, else INTERNAL.
+    For OpenTelemetry it is of kind `otel_kind`; without one, or with something else, CLIENT where it is one,
+    else INTERNAL.
     """
     if not breaker.allows():
         return Recording(None)
@@ -124,9 +124,13 @@ def begin(name: str, kind: SpanKind, *, client: bool = False, otel_kind: OtelKin
         made = tracer()
         if made is None:
             return Recording(None)
-        from opentelemetry.trace import SpanKind as Kinds
+        from opentelemetry.trace import SpanKind as OtelKind
 
-        chosen = otel_kind or (Kinds.CLIENT if client else Kinds.INTERNAL)
+        chosen = OtelKind.CLIENT if client else OtelKind.INTERNAL
+        if isinstance(otel_kind, OtelKind):
+            chosen = otel_kind
+        elif otel_kind is not None:  # it would end the sending of all spans that go with this one
+            warn_once(f"otel_span_kind={otel_kind!r} has no effect; it is no opentelemetry.trace.SpanKind")
         return Recording(made.start_span(name, kind=chosen, attributes={SPAN_KIND: kind.value}))
     except Exception as error:  # noqa: BLE001  a span must not fail the work it is of
         breaker.failed(error)

@@ -59,7 +59,9 @@ IN_USE: dict[str, InUse] = {
     ),
     "lora_rank": (lambda hyper: hyper.lora_rank, lambda _: "default: the whole model is trained"),
     "target_modules": (
-        lambda hyper: hyper.target_modules or (None if hyper.lora_rank is None else "all linear layers"),
+        lambda hyper: (
+            list(hyper.target_modules or ()) or (None if hyper.lora_rank is None else "all linear layers")
+        ),
         lambda _: DEFAULT,
     ),
     "max_steps": (lambda hyper: hyper.max_steps, lambda _: "n_epochs"),
@@ -121,11 +123,12 @@ def origins_of(config: JobConfig, file: JobFile) -> dict[str, str]:
 def told_origin(origin: str) -> tuple[str, str]:
     """Where a value came from, in English and Chinese words; a file's line and another setting are their own.
 
-    >>> told_origin("default of gspo"), told_origin("job.yaml:3")
-    (('default of gspo', 'gspo 的默认值'), ('job.yaml:3', 'job.yaml:3'))
+    >>> told_origin("default of gspo"), told_origin("request (num_samples)"), told_origin("job.yaml:3")[1]
+    (('default of gspo', 'gspo 的默认值'), ('request (num_samples)', '请求 (num_samples)'), 'job.yaml:3')
     """
-    if origin in _ORIGINS:
-        return origin, _ORIGINS[origin]
+    word, blank, name = origin.partition(" (")  # the name that a key was given
+    if word in _ORIGINS:
+        return origin, _ORIGINS[word] + blank + name
     method = origin.removeprefix("default of ")
     return origin, f"{method} 的默认值" if method != origin else origin
 
@@ -151,12 +154,12 @@ def _place(file: JobFile, path: KeyPath) -> str | None:
     if path[0] == "trackers" and path[2:] == ("type",):
         aliases[path] = (path, path[:2])  # a tracker may be a word alone
     for known in aliases.get(path, (path,)):
-        if (place := file.places.get(known)) is not None:
+        if known in file.places or _says(file.data, known):
+            # Of a list that an option set, the place of all of it; of a request none.
+            place = file.place(known)
             name, colon, line = place.rpartition(":")
-            short = f"{Path(name).name}:{line}" if colon and line.isdigit() else place
+            short = f"{Path(name).name}:{line}" if colon and line.isdigit() else place or REQUEST
             return f"{short} ({file.written[known]})" if known in file.written else short
-        if _says(file.data, known):
-            return REQUEST
     return None
 
 

@@ -226,7 +226,7 @@ class Box:
         group = self._group
         if group is not None:
             group.limit(memory_bytes=limits.memory_bytes, processes=limits.processes)
-        before = group.num_oom_kills() if group is not None else 0
+        before = self._num_oom_kills()
         order: dict[str, Any] = {
             "op": "run",
             "argv": list(argv),
@@ -239,12 +239,12 @@ class Box:
         try:
             answer = await self._order(**order)
         except SandboxError:
-            if group is None or group.num_oom_kills() == before:
+            if self._num_oom_kills() == before:
                 raise
             return _out_of_memory(limits)  # files in memory outlive their program, and took the agent along
         if "error" in answer:
             raise SandboxError(f"a program could not be started: {answer['error']}")
-        if group is not None and not answer["reason"] and group.num_oom_kills() > before:
+        if not answer["reason"] and self._num_oom_kills() > before:
             answer["reason"] = "memory_limit"
         return _ran(answer, group.peak_bytes() if group is not None else 0)
 
@@ -271,12 +271,24 @@ class Box:
     async def _order(self, **order: Any) -> dict[str, Any]:
         self._used = True
         data = orjson.dumps(order)
+        before = self._num_oom_kills()
         try:
-            self._writer.write(struct.pack(">I", len(data)) + data)
+            return await self._answer_to(struct.pack(">I", len(data)) + data)
+        except BoxEnded as error:
+            if self._isolation.kind is Kind.NONE or self._num_oom_kills() > before:
+                raise SandboxError(error.message) from error  # its program did it, and would again
+            raise
+
+    async def _answer_to(self, order: bytes) -> dict[str, Any]:
+        try:
+            self._writer.write(order)
             await self._writer.drain()
         except OSError as error:
             raise BoxEnded(f"a box has ended: {error}") from error
         return await self._answer()
+
+    def _num_oom_kills(self) -> int:
+        return self._group.num_oom_kills() if self._group is not None else 0
 
     async def _answer(self) -> dict[str, Any]:
         try:

@@ -31,8 +31,8 @@ _TRIES = 3
 async def until_kept(work: Callable[[], Awaitable[_Result]]) -> _Result:
     """What comes of `work`, begun anew in other boxes where those it had were lost under it.
 
-    No program can end its box, so that this is the sandbox's own affair, and a program that was cut off by it
-    has left nothing anywhere.
+    That is the sandbox's own affair, and a program that was cut off by it has left nothing anywhere. A box
+    that its program ended, by the memory that it fills or for want of walls, is another error.
 
     Raises:
         BoxEnded: they were lost each time.

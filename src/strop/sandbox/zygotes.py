@@ -47,6 +47,7 @@ class Zygote:
     def __init__(self, command: Sequence[str], plan: Mapping[str, Any]) -> None:
         self._command, self._plan = list(command), json.dumps(plan).encode()
         self._one = _Started(self._command, self._plan)
+        self._closed = False
 
     @property
     def pid(self) -> int:
@@ -67,7 +68,7 @@ class Zygote:
             try:
                 return await asked.fork(uid, words)
             except ZygoteGone as gone:
-                if not tries_left:
+                if not tries_left or self._closed:
                     raise
                 if self._one is asked:  # the first of those who asked it; the others find a new one
                     _log.warning("%s; another one takes its place", gone.message)
@@ -75,7 +76,8 @@ class Zygote:
                     self._one = _Started(self._command, self._plan)
 
     def close(self) -> None:
-        """Returns when it has ended, and every box with it."""
+        """Returns when it has ended, and every box with it; no other one is started from now on."""
+        self._closed = True
         self._one.close()
 
 

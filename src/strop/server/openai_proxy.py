@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import aiohttp
@@ -113,7 +113,7 @@ class Forwarded(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         traffic = self._deployed.traffic
         traffic.begin()
-        answering = asyncio.create_task(self._answer(scope, receive, send))
+        answering = asyncio.create_task(self._answer(send))
         leaving = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -133,7 +133,7 @@ class Forwarded(Response):
         else:
             traffic.calls[answering.result()] += 1
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
+    async def _answer(self, send: Send) -> int:
         """Returns the status the client got."""
         tried: Runs | None = None
         fleet = self._deployed.fleet
@@ -146,13 +146,15 @@ class Forwarded(Response):
                 return await self._through(replica, send)
             except aiohttp.ClientError as error:
                 if self._started:
-                    await send({"type": "http.response.body", "body": _lost_event(error), "more_body": False})
+                    await self._end(send, _lost_event(error))
                     return 502
                 tried = replica
             finally:
                 replica.num_in_flight -= 1
         refusal = _lost() if tried is not None else _not_ready(self._deployed.name, fleet.error)
-        await refusal(scope, receive, send)
+        body = bytes(refusal.body)
+        await self._begin(send, refusal.status_code, refusal.raw_headers, last=body)
+        await self._end(send, body)
         return refusal.status_code
 
     async def _through(self, replica: Runs, send: Send) -> int:
@@ -174,16 +176,25 @@ class Forwarded(Response):
             if whole is not None:
                 passed.append((b"content-length", str(len(whole)).encode()))
                 self._usage.whole(whole)
-            self._started = True
-            self._last = whole if whole is not None else _event(503, STOPPING, "server_stopping")
-            await send({"type": "http.response.start", "status": answer.status, "headers": passed})
+            last = whole if whole is not None else _event(503, STOPPING, "server_stopping")
+            await self._begin(send, answer.status, passed, last=last)
             if whole is None:
                 async for part in answer.content.iter_any():
                     self._usage.part(part)
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-            self._last = None
-            await send({"type": "http.response.body", "body": whole or b""})
+            await self._end(send, whole or b"")
             return answer.status
+
+    async def _begin(
+        self, send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], *, last: bytes
+    ) -> None:
+        """Send the head; `last` ends the reply should nothing else do so."""
+        self._started, self._last = True, last
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _end(self, send: Send, body: bytes) -> None:
+        self._last = None
+        await send({"type": "http.response.body", "body": body})
 
     async def _break_off(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The client's last word from a server that stops: a refusal, or the end of a reply that lacks one.

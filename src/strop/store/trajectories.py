@@ -241,8 +241,9 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
         query = query.where(TrajectoryRow.step == step)
     row = session.scalars(query).first()
     if row is None:
-        at = "" if step is None else f" at step {step}"
-        raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r}{at}")
+        if step is not None:
+            raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r} at step {step}")
+        raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r}")
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == row.id).order_by(TurnRow.position))
     return recorded_row(row, tuple(turn.turn() for turn in turns))
 

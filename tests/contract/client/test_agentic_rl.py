@@ -82,6 +82,10 @@ def test_the_three_faces_have_every_name_and_differ_only_in_what_is_awaited():
             other = getattr(face(base_url="http://127.0.0.1:9", api_key="k"), name)
             assert (inspect.getdoc(other), inspect.signature(other)) == (doc, signature)
         assert doc
+        assert "self" not in signature.parameters
+    for face in (AgenticRL, BlockingAgenticRL, AsyncAgenticRL):
+        assert {getattr(face, name).__name__ for name in NAMED} == NAMED
+        assert list(inspect.signature(face.stream).parameters) == ["job_id"]
 
 
 def test_a_job_goes_its_whole_way_in_plain_calls(server, project):

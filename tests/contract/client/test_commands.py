@@ -99,7 +99,7 @@ def test_run_on_a_server_submits_follows_and_sums_up(strop: Strop, server: Serve
     done = strop("run", project / "job.yaml", "--server", server.url, "--json", "--seed", 3)
     told = json.loads(done.stdout)
     assert (told["status"], told["seed"], told["steps"], told["published_as"]) == ("SUCCEEDED", 3, 1, "tuned")
-    with pytest.raises(ConfigError, match="--out"):
+    with pytest.raises(ConfigError, match="--server or STROP_URL: 1 problem\n  --out: "):
         strop("run", project / "job.yaml", "--server", server.url, "--out", "x")
 
 

@@ -42,7 +42,7 @@ def test_a_refusal_is_told_in_the_pages_language(stranger: httpx.Client, browser
     assert "请检查 id、STROP_HOME 与 STROP_DATABASE_URL" in page.text
     assert "no job &#39;ft-none&#39; in this database" in browser.get("/console/jobs/ft-none").text
     refused = stranger.post("/console/sign-in", data={"key": "sk-strop-wrong"}, headers=chinese)
-    assert "API 密钥无效" in refused.text
+    assert "API 密钥无效：不属于此服务" in refused.text
 
 
 def test_signing_out_ends_the_session_for_the_cookie_too(server: Server, browser: httpx.Client):

@@ -50,6 +50,8 @@ def test_a_function_is_started_called_by_the_form_and_stopped(server: Server, br
     assert f'hx-get="{url}/gauges?instance={instance}"' in called.text
     stopped = posted(browser, f"{url}/stop", url, instance=instance)
     assert "None runs" in text_of(stopped.text)
+    after = browser.get(f"{url}/gauges", params={"instance": instance})
+    assert (after.status_code, after.text) == (286, "")
     gone = posted(browser, f"{url}/forget", url)
     assert entity not in gone.text
 

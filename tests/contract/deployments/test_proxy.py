@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import aiohttp
 import httpx
 import openai
 import orjson
 import pytest
 
 from fakes.sampler import until
+from strop.server.fleet import Fleet
 from strop.server.openai_proxy import Forwarded
 
 from .conftest import Plane
@@ -211,31 +213,22 @@ async def test_answers_under_way_when_the_server_stops_end_with_a_word(plane: Pl
     assert (await plane.client().chat.completions.create(**hello(name))).choices[0].message.content
 
 
-@pytest.mark.parametrize(("stream", "held"), [(False, 0), (False, 1), (True, 0), (True, -1)])
-async def test_a_server_that_stops_adds_nothing_to_a_reply_that_has_its_end_or_its_length(
-    plane: Plane, hello: Hello, stream: bool, held: int
-) -> None:
-    """The client takes its reply slowly: the server's grace is over while one message of it is on its way.
-
-    It is `held`: the head (0), the body (1), the last (-1).
+async def cut_off(plane: Plane, name: str, body: bytes, held: Callable[[Any], bool]) -> list[dict[str, Any]]:
+    """What a client that takes its reply slowly is sent by a server whose grace is over while the first
+    message that is `held` is on its way.
     """
-    name = await plane.deploy()
     sent: list[dict[str, Any]] = []
     stuck = asyncio.Event()
 
     async def send(message: Any) -> None:
         sent.append(message)
-        body = message["type"] == "http.response.body"
-        last = body and not message.get("more_body", False)
-        meant = {0: not body, 1: body, -1: last}[held]
-        if meant and not stuck.is_set():
+        if held(message) and not stuck.is_set():
             stuck.set()
             await asyncio.Event().wait()
 
     async def receive() -> Any:
         return await asyncio.Event().wait()
 
-    body = orjson.dumps(hello(name, stream=stream))
     fleets = plane.fleets
     reply = Forwarded(fleets.find(name, "default"), fleets.client, body)
     call = asyncio.create_task(reply({"type": "http"}, receive, send))
@@ -243,11 +236,60 @@ async def test_a_server_that_stops_adds_nothing_to_a_reply_that_has_its_end_or_i
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    head, *rest = sent
-    ends = [one for one in rest if not one.get("more_body", False)]
+    return sent
+
+
+def is_head(message: Any) -> bool:
+    return message["type"] == "http.response.start"
+
+
+def is_body(message: Any) -> bool:
+    return message["type"] == "http.response.body"
+
+
+def is_last(message: Any) -> bool:
+    return is_body(message) and not message.get("more_body", False)
+
+
+@pytest.mark.parametrize(
+    ("stream", "held"), [(False, is_head), (False, is_body), (True, is_head), (True, is_last)]
+)
+async def test_a_server_that_stops_adds_nothing_to_a_reply_that_has_its_end_or_its_length(
+    plane: Plane, hello: Hello, stream: bool, held: Callable[[Any], bool]
+) -> None:
+    name = await plane.deploy()
+    head, *rest = await cut_off(plane, name, orjson.dumps(hello(name, stream=stream)), held)
+    ends = [one for one in rest if is_last(one)]
     assert len(ends) == 1
-    if stream and held == 0:
+    if stream and held is is_head:
         assert b"the server is stopping" in ends[0]["body"]
     elif not stream:
         length = int(dict(head["headers"])[b"content-length"])
         assert [len(one["body"]) for one in rest] == [length]
+
+
+@pytest.mark.parametrize("held", [is_head, is_body])
+async def test_a_server_that_stops_adds_nothing_to_a_refusal(
+    plane: Plane, hello: Hello, held: Callable[[Any], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await plane.deploy()
+    monkeypatch.setattr(Fleet, "least_busy", lambda self, other_than: None)
+    head, body = await cut_off(plane, name, orjson.dumps(hello(name)), held)
+    assert (head["status"], is_last(body)) == (503, True)
+    assert orjson.loads(body["body"])["error"]["code"] == "model_not_ready"
+    assert int(dict(head["headers"])[b"content-length"]) == len(body["body"])
+
+
+async def test_a_server_that_stops_adds_nothing_to_a_stream_whose_replica_was_lost(
+    plane: Plane, hello: Hello, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await plane.deploy()
+
+    async def lost(self: Any) -> Any:
+        raise aiohttp.ClientPayloadError
+        yield b""
+
+    monkeypatch.setattr(aiohttp.StreamReader, "iter_any", lost)
+    head, body = await cut_off(plane, name, orjson.dumps(hello(name, stream=True)), is_last)
+    assert (head["status"], is_last(body)) == (200, True)
+    assert b"replica_lost" in body["body"]

@@ -146,6 +146,14 @@ def test_without_walls_programs_run_and_are_cleared_away() -> None:
         assert httpx.post(f"{url}/run_code", json=body, timeout=60).status_code == 400
 
 
+def test_a_program_that_kills_its_box_where_there_are_no_walls_runs_once(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    code = f"import os, signal\nopen({str(ran)!r}, 'a').write('x')\nos.kill(os.getppid(), signal.SIGKILL)"
+    with running("--isolation", "none", "--max-running", "1") as (url, _):
+        told = httpx.post(f"{url}/run_code", json={"code": code, "language": "python"}, timeout=60).json()
+    assert (told["status"], ran.read_text()) == ("SandboxError", "x")
+
+
 def test_killed_without_warning_it_leaves_no_box(tmp_path) -> None:
     with running("--max-running", "2") as (_, process):
         children = below(process.pid)

@@ -14,7 +14,7 @@ import pytest
 from strop.sandbox import zygotes
 
 AT_ONCE = 5
-WORK = "import time\ntime.sleep(0.3)\nprint(int(input()) * 2)"
+WORK = "import time\ntime.sleep(1)\nprint(int(input()) * 2)"
 
 
 @pytest.fixture
@@ -68,13 +68,24 @@ def test_a_submission_under_way_is_judged_again_when_it_is_killed(house, zygote)
 def test_one_that_stands_still_is_replaced_and_nobody_hangs(
     house, zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygotes, "HUNG_S", 0.5)
+    monkeypatch.setattr(zygotes, "HUNG_S", 2.0)
     before = zygote.pid
     assert runs_while(house, lambda: os.kill(before, signal.SIGSTOP)) == DOUBLED
     until(lambda: zygote.pid != before)  # whoever fills the pool notices it
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
     assert house.run("print(1)")["run_result"]["stdout"] == "1\n"
+
+
+def test_a_program_whose_files_leave_no_memory_to_fetch_them_runs_once(
+    house, caplog: pytest.LogCaptureFixture
+) -> None:
+    if house.sandbox.isolation.cgroups is None:
+        pytest.skip("memory is not counted here")
+    code = "with open('a', 'wb') as file:\n    for _ in range(60): file.write(bytes(1 << 20))"
+    reply = house.run(code, memory_limit_MB=100, fetch_files=["a"])
+    assert (reply["status"], reply["files"]) == ("SandboxError", {})
+    assert "begun anew" not in caplog.text
 
 
 def test_a_program_s_sets_have_one_order_in_every_box_and_in_an_interpreter_of_its_own(house) -> None:

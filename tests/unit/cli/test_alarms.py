@@ -92,6 +92,21 @@ def test_an_alarm_goes_through_the_pipe_whole_and_into_one_that_nobody_reads_wit
     os.close(theirs)
 
 
+def test_alarms_that_are_longer_than_the_pipe_come_whole_from_threads_that_give_them_at_once() -> None:
+    ours, theirs = os.pipe()
+    alarm = alarm_to(theirs)
+    notes = [(letter * 300_000, number) for number, letter in enumerate("abcd", start=1)]
+    threads = [threading.Thread(target=alarm, args=note) for note in notes]
+    for thread in threads:
+        thread.start()
+    with os.fdopen(ours, "rb") as lines:
+        heard = [tuple(json.loads(lines.readline())) for _ in notes]
+    for thread in threads:
+        thread.join()
+    os.close(theirs)
+    assert sorted(heard) == notes
+
+
 def test_the_command_hears_a_trainer_that_was_started_with_a_pipe(tmp_path: Path) -> None:
     heard: list[tuple[str, int]] = []
     trainer = tmp_path / "trainer.py"

@@ -17,6 +17,9 @@ CONTRACT = (
 )
 
 
+JOB = "model: tiny\nfunctions:\n  - fcmodel: {classpath: a.B}\n    runtime: {env: {KEY: secret}}\n"
+
+
 def write(root: Path, *names: str) -> Path:
     for name in names:
         path = root / name
@@ -37,7 +40,7 @@ def test_code_goes_along_and_what_is_excluded_is_told_with_its_reason(tmp_path: 
     (root / "link.py").symlink_to(root / "a.py")
     (root / "out").symlink_to(tmp_path)
     os.mkfifo(root / "pipe")
-    (root / "job.yaml").write_text("model: tiny\nfunctions:\n  - runtime: {env: {KEY: secret}}\n")
+    (root / "job.yaml").write_text(JOB)
     (root / "words.yml").write_text("model: a machine that learns\nloss: what it lacks\n")
     packed = pack(root)
     assert packed.files == ("a.py", "pkg/b.py", "words.yml")
@@ -62,8 +65,26 @@ def test_code_goes_along_and_what_is_excluded_is_told_with_its_reason(tmp_path: 
 
 def test_a_job_file_goes_along_where_it_is_asked_for(tmp_path: Path) -> None:
     root = write(tmp_path / "code", "a.py")
-    (root / "job.yaml").write_text("model: tiny\ntraining: {}\n")
+    (root / "job.yaml").write_text(JOB)
     assert pack(root, [root / "job.yaml"]).files == ("a.py", "job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_job"),
+    [
+        (JOB, True),
+        (JOB.replace("model:", "'model':", 1).replace("functions", '"functions"'), True),
+        ("\ufeffdatasets: [{file_name: rows.jsonl}]\nmodel: tiny\n", True),
+        ("training: {hyper_parameters: {seed: 1}}\nmodel: tiny\n", True),
+        ("model: gpt-4o\nfunctions: [search, {name: add}]\n", False),
+        ("model: {layers: 2}\ntraining: {steps: 5}\ndatasets: [wiki]\n", False),
+        ("model: tiny\nprompts: {file_name: prompts.txt}\n", False),
+    ],
+)
+def test_an_agents_own_settings_are_told_from_a_job(tmp_path: Path, text: str, is_job: bool) -> None:
+    root = write(tmp_path / "code", "a.py")
+    (root / "settings.yaml").write_text(text, encoding="utf-8")
+    assert [one.name for one in pack(root).left_out] == (["settings.yaml"] if is_job else [])
 
 
 def test_equal_code_is_the_same_bytes_whenever_it_was_written(tmp_path: Path) -> None:

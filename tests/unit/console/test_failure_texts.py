@@ -18,6 +18,8 @@ SAID = [
     ("no file in the request", "请求中没有文件"),
     ("job 'ft-1' is RUNNING; only ended jobs are deleted", "任务 'ft-1' 处于 RUNNING；只能删除已结束的任务"),
     ("job 'a b' is FAILED and cannot be paused", "任务 'a b' 处于 FAILED，不能暂停"),
+    ("job 'ft-1' has no trajectory 'a' at step 3", "任务 'ft-1' 在第 3 步没有轨迹 'a'"),
+    ("the API key has been revoked", "API 密钥已吊销"),
     ("from PENDING it can go to: QUEUING, CANCELED", "从 PENDING 可以变为：QUEUING, CANCELED"),
     ("there is no model 'x' in the table", "there is no model 'x' in the table（服务原文）"),
     ("the disk is full", "the disk is full（服务原文）"),

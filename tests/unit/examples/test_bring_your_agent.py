@@ -60,6 +60,9 @@ def test_two_calls_in_a_turn_get_an_answer_each() -> None:
         (calls(("add", "[1, 2]")), "error: "),
         (calls(("multiply", {"a": "2", "b": 3})), "error: a: expected a number, found '2'"),
         (calls(("add", {"a": 1, "b": True})), "error: b: expected a number, found True"),
+        (calls(("add", f'{{"a": {"9" * 5000}, "b": 1}}')), "error: Exceeds the limit"),
+        (calls(("multiply", f'{{"a": {"9" * 400}, "b": 0.5}}')), "error: int too large to convert to float"),
+        (calls(("add", "[" * 100_000)), "error: "),
         (cut("", ToolCall("add", '{"a": 1, "b"')), "error: the arguments are no JSON"),
     ],
 )

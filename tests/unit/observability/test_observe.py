@@ -92,6 +92,20 @@ def test_a_processor_s_span_is_internal_or_of_the_kind_that_is_asked_for(seen):
     assert seen.one("invoke_reward Called").attributes["operation.name"] == "invoke_reward"
 
 
+def test_a_kind_that_is_none_of_opentelemetry_s_is_said_to_have_no_effect(seen, caplog):
+    tracing.warn_once.cache_clear()
+
+    class Called(strop.AbstractRewardProcessor):
+        @observe_processor(otel_span_kind="SERVER")
+        def process(self, input):
+            return strop.RewardOutput(reward=strop.Reward(reward_score=0.75))
+
+    Called().process(reward_input())
+    assert seen.one("invoke_reward Called").kind is SpanKind.INTERNAL
+    (record,) = caplog.records
+    assert record.getMessage().startswith("otel_span_kind='SERVER' has no effect")
+
+
 def test_a_handler_of_another_package_is_said_to_have_no_effect(seen, caplog):
     tracing.warn_once.cache_clear()
 

@@ -119,6 +119,23 @@ def test_what_a_request_says_is_told_from_what_nobody_said(load):
     assert [origins[key] for key in silent] == ["default", "default of dapo", "batch_size", "default"]
 
 
+def test_a_request_that_has_arks_names_is_told_with_them(load):
+    said = load().model_dump(mode="json", exclude_unset=True)
+    said["training"]["hyper_parameters"] |= {"num_generations": 4, "save_every_n_steps": 2}
+    origins = check_job(JobFile(path=Path("job"), data=said, places={(): ""})).origins
+    assert {name: origins[f"{H}.{name}"] for name in ("n_rollouts", "save_steps", "save_strategy")} == {
+        "n_rollouts": "request (num_generations)",
+        "save_steps": "request (save_every_n_steps)",
+        "save_strategy": "request (save_every_n_steps)",
+    }
+
+
+def test_each_item_of_a_list_that_an_option_set_came_from_the_option(load):
+    given = {"lora_rank": 4, "target_modules": ["q_proj", "v_proj"]}
+    origins = load(given, given_by={"target_modules": "--set"}).origins
+    assert [origins[f"{H}.target_modules[{index}]"] for index in (0, 1)] == ["--set", "--set"]
+
+
 def test_a_job_that_was_not_read_from_a_file_has_no_origins(load):
     config = load()
     values = config.model_dump(exclude_unset=True)

@@ -94,3 +94,18 @@ async def test_one_content_under_two_addresses_is_kept_once(tmp_path: Path) -> N
     files.close()
     with pytest.raises(ValueError, match="closed"):
         second.cases[0]
+
+
+async def test_one_content_that_is_fetched_twice_at_once_is_kept_once(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text(cases("1", "2"))
+    files = cache(tmp_path)
+    urls = [f"file://{tmp_path}/{name}" for name in "ab"]
+    first, second = await asyncio.gather(*map(files.take, urls))
+    assert first.cases is second.cases
+    assert [entry.cases[1].stdout for entry in (first, second)] == ["2", "2"]
+    files.release(first)
+    files.release(second)
+    files.close()
+    with pytest.raises(ValueError, match="closed"):
+        first.cases[0]

@@ -102,6 +102,19 @@ def test_json_of_too_many_parts_is_refused_without_being_read(monkeypatch: pytes
         otlp.parse(body, content_type=otlp.JSON, encoding="")
 
 
+def test_json_that_a_model_wrote_is_a_text_and_no_parts_of_the_request(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(otlp, "MAX_PARTS", 40)
+    written = '{"said": "\\\\"}' + "[{" * 50
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(name="n")
+    span.attributes.add(key="k").value.string_value = written
+    content = orjson.dumps(json_format.MessageToDict(request))
+    # The whole; lists of resources, scopes, spans and attributes, one object in each; the attribute's value.
+    assert otlp.num_json_parts(content) == 10
+    read = otlp.parse(content, content_type=otlp.JSON, encoding="")
+    assert read.resource_spans[0].scope_spans[0].spans[0].attributes[0].value.string_value == written
+
+
 @pytest.mark.parametrize("said", [3, {"resourceSpans": 3}, {"resourceSpans": [{"scopeSpans": [3]}]}])
 def test_json_of_another_shape_is_the_parsers_to_refuse(said: object):
     with pytest.raises(RequestError):
