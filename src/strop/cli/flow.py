@@ -22,6 +22,21 @@ _MAX_ROWS_TOLD = 20
 """Beside other problems."""
 
 
+def check_rows(config: JobConfig) -> None:
+    """Read every row of the job's files, lengths aside.
+
+    Raises:
+        DataError: every bad row of all files, named as their user knows them.
+    """
+    problems = [
+        problem
+        for dataset in config.datasets
+        for problem in _row_problems(Path(dataset.file_name), config.training_type)
+    ]
+    if problems:
+        raise DataError(t("datasets", "数据集"), problems)
+
+
 class PipelineFlow:
     """Satisfies `server.flow.Flow`."""
 
@@ -48,13 +63,7 @@ class PipelineFlow:
     def load(self, asked: LocalRun) -> JobConfig:
         """As `check`, of a file; its lines and its rows are named as its user knows them."""
         config = load_job(asked.job_file, asked.overrides, given_by=asked.given_by, check_model=complaint)
-        problems = [
-            problem
-            for dataset in config.datasets
-            for problem in _row_problems(Path(dataset.file_name), config.training_type)
-        ]
-        if problems:
-            raise DataError(t("datasets", "数据集"), problems)
+        check_rows(config)
         return config
 
     def describe(self, config: JobConfig) -> dict[str, Any]:

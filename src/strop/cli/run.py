@@ -115,6 +115,9 @@ def run(
     with leaving_at_once():
         config = load(job, *asked)
     if dry_run:
+        from strop.cli.flow import check_rows
+
+        check_rows(config)
         check_functions(config)
         print_resolved(config, as_json=as_json or not sys.stdout.isatty())
         return

@@ -130,6 +130,14 @@ def test_what_a_stranger_types_ends_in_a_message_and_a_status(folder, monkeypatc
     assert said.strip()
 
 
+def test_a_dry_run_reads_the_rows_of_all_files(folder, monkeypatch, capsys):
+    (folder / "data/train.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n' * 20)
+    (folder / "data/validation.jsonl").write_text('\n{"message": []}\n')
+    status, said = ends(monkeypatch, capsys, "run", "job.yaml", "--dry-run")
+    assert status == 2
+    assert "data/validation.jsonl:2: messages: missing" in said
+
+
 SPOILT = [
     ("job_name: calculator", '"[red]": 1', "[red]: unknown key"),
     ("job_name: calculator", '"\\e[31m": 1', "\\x1b[31m: unknown key"),
