@@ -133,7 +133,29 @@ async def _stream_awaited(face: _Face, job_id: str) -> AsyncGenerator[StreamItem
             yield item
 
 
-class AgenticRL(_Face):
+class _PlainCalls(_Face):
+    """What `AgenticRL` answers at once, as `BlockingAgenticRL` does."""
+
+    submit_job = _blocking(Training.submit_job)
+    query_all_function_instance_logs = _blocking(Training.query_all_function_instance_logs)
+    delete_function_instance = _blocking(Training.delete_function_instance)
+    get = _blocking(Training.get)
+    list = _blocking(Training.list_)
+    cancel = _blocking(Training.cancel)
+    pause = _blocking(Training.pause)
+    resume = _blocking(Training.resume)
+    delete = _blocking(Training.delete)
+    logs = _blocking(Training.logs)
+    wait = _blocking(Training.wait)
+    metrics = _blocking(Training.metrics)
+    trajectories = _blocking(Training.trajectories)
+    checkpoints = _blocking(Training.checkpoints)
+    publish = _blocking(Training.publish)
+    deploy = _blocking(Training.deploy)
+    stream = _either(_stream)
+
+
+class AgenticRL(_PlainCalls):
     """A training and the jobs of its server, awaited where the source documents await.
 
     >>> import asyncio
@@ -144,28 +166,11 @@ class AgenticRL(_Face):
 
     register_functions = _awaited(Training.register_functions)
     upload_datasets = _awaited(Training.upload_datasets)
-    submit_job = _blocking(Training.submit_job)
     run = _awaited(Training.run)
     test_functions = _awaited(Training.test_functions)
-    query_all_function_instance_logs = _blocking(Training.query_all_function_instance_logs)
-    delete_function_instance = _blocking(Training.delete_function_instance)
-    get = _blocking(Training.get)
-    list = _blocking(Training.list_)
-    cancel = _blocking(Training.cancel)
-    pause = _blocking(Training.pause)
-    resume = _blocking(Training.resume)
-    delete = _blocking(Training.delete)
-    logs = _blocking(Training.logs)
-    wait = _blocking(Training.wait)
-    metrics = _blocking(Training.metrics)
-    trajectories = _blocking(Training.trajectories)
-    checkpoints = _blocking(Training.checkpoints)
-    publish = _blocking(Training.publish)
-    deploy = _blocking(Training.deploy)
-    stream = _either(_stream)
 
 
-class BlockingAgenticRL(_Face):
+class BlockingAgenticRL(_PlainCalls):
     """`AgenticRL` in plain calls.
 
     >>> job = BlockingAgenticRL().init("job.yaml").run()  # doctest: +SKIP
@@ -173,25 +178,8 @@ class BlockingAgenticRL(_Face):
 
     register_functions = _blocking(Training.register_functions)
     upload_datasets = _blocking(Training.upload_datasets)
-    submit_job = _blocking(Training.submit_job)
     run = _blocking(Training.run)
     test_functions = _blocking(Training.test_functions)
-    query_all_function_instance_logs = _blocking(Training.query_all_function_instance_logs)
-    delete_function_instance = _blocking(Training.delete_function_instance)
-    get = _blocking(Training.get)
-    list = _blocking(Training.list_)
-    cancel = _blocking(Training.cancel)
-    pause = _blocking(Training.pause)
-    resume = _blocking(Training.resume)
-    delete = _blocking(Training.delete)
-    logs = _blocking(Training.logs)
-    wait = _blocking(Training.wait)
-    metrics = _blocking(Training.metrics)
-    trajectories = _blocking(Training.trajectories)
-    checkpoints = _blocking(Training.checkpoints)
-    publish = _blocking(Training.publish)
-    deploy = _blocking(Training.deploy)
-    stream = _either(_stream)
 
 
 class AsyncAgenticRL(_Face):
