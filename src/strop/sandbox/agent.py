@@ -36,6 +36,8 @@ TICK_S = 0.02
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _STACK_BYTES = 64 * 2**20
+_MAPPED_BYTES = 64 * 2**20
+"""What of a resident set may be files, as libraries, which are nobody's memory."""
 _CHUNK = 1 << 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -225,17 +227,23 @@ class _Watch:
             mostly_ran = self.cpu_s > 0.5 * self.own_s
             self.reason = "cpu_time_limit" if mostly_ran else "wall_time_limit"
 
+    @property
+    def _most_resident(self) -> float:
+        return self.limits["memory_bytes"] + _MAPPED_BYTES
+
     def _end(self) -> dict[str, Any]:
         wall_s = time.monotonic() - self.started
         if not self.reason:
             self._own_time([self.pid])
-        code = clear_all(self.pid)
+        code, largest_bytes = clear_all(self.pid)
         for pipe in (self.out, self.err):
             while self._drain(pipe):
                 pass
             os.close(pipe)
         os.close(self.pidfd)
         self.cpu_s = _children_cpu_s() - self.before
+        if not self.reason and self.limits["data_bytes"] and largest_bytes > self._most_resident:
+            self.reason = "memory_limit"  # between two looks, and no control group saw it
         if not self.reason:
             self._judge_time()
         return {
@@ -243,7 +251,7 @@ class _Watch:
             "return_code": None if self.reason else code,
             "wall_s": wall_s,
             "cpu_s": self.cpu_s,
-            "peak_bytes": max(self.peak_bytes, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024),
+            "peak_bytes": max(self.peak_bytes, largest_bytes),
             "stdout": base64.b64encode(self.kept[self.out]).decode(),
             "stderr": base64.b64encode(self.kept[self.err]).decode(),
             "stdout_bytes": self.num_bytes[self.out],
@@ -251,9 +259,13 @@ class _Watch:
         }
 
 
-def clear_all(pid: int) -> int:
-    """Kill every process but this one and reap them all; gives the return code of `pid`."""
-    status = 0
+def clear_all(pid: int) -> tuple[int, int]:
+    """Kill every process but this one and reap them all.
+
+    Returns:
+        The return code of `pid`, and the largest resident set, in bytes, that one of them ever had.
+    """
+    status = largest_kib = 0
     while True:
         if os.getpid() == 1:
             with contextlib.suppress(ProcessLookupError):
@@ -264,14 +276,15 @@ def clear_all(pid: int) -> int:
                     os.kill(one, signal.SIGKILL)
         try:
             while True:
-                ended, ended_status = os.waitpid(-1, 0 if os.getpid() == 1 else os.WNOHANG)
+                ended, ended_status, used = os.wait4(-1, 0 if os.getpid() == 1 else os.WNOHANG)
                 if ended == 0:
                     time.sleep(0.001)
                     break
+                largest_kib = max(largest_kib, used.ru_maxrss)
                 if ended == pid:
                     status = ended_status
         except ChildProcessError:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), largest_kib * 1024
 
 
 def _children_cpu_s() -> float:

@@ -54,6 +54,20 @@ def test_a_program_is_compiled_once_for_all_its_cases(house) -> None:
     assert len(said) == len(compiled) == 1
 
 
+def test_the_memory_told_is_each_case_s_own_and_not_the_compiler_s(house) -> None:
+    code = (
+        "```cpp\n#include <iostream>\n#include <vector>\nint main() { int n; std::cin >> n;"
+        " std::vector<char> held(n << 20, 1); std::cout << n; }\n```"
+    )
+    wanted = [0, 60, 5, 30, 0, 60, 5]
+    cases = [case(str(n), str(n)) for n in wanted]
+    tests = house.submit(code, cases, "cpp", extra={"run_all_cases": True}).json()["tests"]
+    assert [test["passed"] for test in tests] == [True] * 7, tests
+    assert tests[0]["exec_info"]["compile_result"]["memory_MB"] > 50
+    told = [test["exec_info"]["run_result"]["memory_MB"] for test in tests]
+    assert all(n <= used < n + 20 for n, used in zip(wanted, told, strict=True)), told
+
+
 def test_a_case_out_of_memory_costs_no_other_case_its_verdict(house) -> None:
     fill = (
         "```python\nn = int(input())\nif n == 1:\n    for name in 'ab':\n        with open(f'/tmp/{name}', 'wb') as f:\n"
