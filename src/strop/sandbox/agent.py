@@ -103,6 +103,7 @@ def fetch_files(order: dict[str, Any]) -> dict[str, Any]:
     files: dict[str, str] = {}
     left_out: list[str] = []
     room = order["limit"]
+    kernels = os.stat("/proc").st_dev
     for name in order["paths"] if order["paths"] is not None else _tree(order["cwd"]):
         path = os.path.join(order["cwd"], name)
         try:
@@ -112,8 +113,8 @@ def fetch_files(order: dict[str, Any]) -> dict[str, Any]:
         with open(descriptor, "rb") as file:
             info = os.fstat(descriptor)
             within = not order["inside"] or os.path.realpath(path).startswith(order["inside"] + "/")
-            if not stat.S_ISREG(info.st_mode) or not within:
-                continue
+            if not stat.S_ISREG(info.st_mode) or not within or info.st_dev == kernels:
+                continue  # a link may lead anywhere, also to what tells of this process
             content = file.read(room + 1)
         if len(content) > room:
             left_out.append(name)
@@ -437,7 +438,7 @@ def _limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"], limits["processes"]),
         (resource.RLIMIT_NOFILE, 1024, 1024),
-        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CORE, 1, 1),  # no file, as with 0; behind walls it is so already, and stays
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 2**20, 2**20),
         (resource.RLIMIT_STACK, _STACK_BYTES, resource.RLIM_INFINITY),
@@ -449,7 +450,8 @@ def _limit(limits: dict[str, Any]) -> None:
         if most != resource.RLIM_INFINITY:
             hard = most if hard == resource.RLIM_INFINITY else min(hard, most)
             soft = min(soft, hard)
-        resource.setrlimit(kind, (soft, hard))
+        if resource.getrlimit(kind) != (soft, hard):
+            resource.setrlimit(kind, (soft, hard))
 
 
 def _run_python(path: str, argv: list[str]) -> None:

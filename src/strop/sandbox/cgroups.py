@@ -26,6 +26,7 @@ class _Files:
 
     memory: str
     swap: str | None
+    sockets: str | None
     used: str
     peak: str
     processes: str
@@ -35,6 +36,7 @@ class _Files:
 _V2 = _Files(
     memory="memory.max",
     swap="memory.swap.max",
+    sockets=None,  # counted with the rest
     used="memory.current",
     peak="memory.peak",
     processes="pids.max",
@@ -43,6 +45,7 @@ _V2 = _Files(
 _V1 = _Files(
     memory="memory.limit_in_bytes",
     swap=None,
+    sockets="memory.kmem.tcp.limit_in_bytes",
     used="memory.usage_in_bytes",
     peak="memory.max_usage_in_bytes",
     processes="pids.max",
@@ -74,6 +77,9 @@ class Cgroup:
         if self._files.swap is not None:
             with contextlib.suppress(OSError):  # a machine without swap accounting
                 (self._memory / self._files.swap).write_text("0")
+        if self._files.sockets is not None:
+            with contextlib.suppress(OSError):  # a kernel without it
+                (self._memory / self._files.sockets).write_text(str(memory_bytes))
         (self._processes / self._files.processes).write_text(str(processes + 2))
 
     def num_oom_kills(self) -> int:
