@@ -109,23 +109,20 @@ os.kill(os.getppid(), signal.SIGKILL)
 
 
 def test_a_notebook_that_attacks_ends_with_its_box_and_a_neighbour_runs(house) -> None:
-    """One fills what it prints, one ends what drives it and says itself how it ended."""
+    """One prints more than is kept, one ends what drives it and says itself how it ended."""
 
     def notebook(cell: str) -> dict[str, Any]:
-        body = {"cells": [cell], "total_timeout": 2, "cell_timeout": 1}
+        body = {"cells": [cell], "total_timeout": 60}
         return house.client.post("/run_jupyter", json=body).json()
 
     with ThreadPoolExecutor(3) as callers:
-        flood = callers.submit(notebook, "while True: print('x' * 100000)")
+        flood = callers.submit(notebook, "for _ in range(30): print('x' * 100000)")
         forged = callers.submit(notebook, FORGES)
         neighbour = callers.submit(house.run, "print(sum(range(10)))")
         assert neighbour.result()["run_result"]["stdout"] == "45\n"
         said = flood.result()
-        assert said["status"] == "Failed"
-        assert [len(cell["stdout"]) for cell in said["cells"]] in (
-            [1 << 20],
-            [],
-        )  # it came to be told, or not
+        assert said["status"] == "Success"
+        assert [len(cell["stdout"]) for cell in said["cells"]] == [1 << 20]
         assert forged.result()["status"] == "Failed"
         assert forged.result()["driver"]["signal"] == "SIGKILL"
 
