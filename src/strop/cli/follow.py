@@ -12,7 +12,7 @@ from rich.console import Console
 
 from strop.cli.text import t
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import PLANNED_EVENT, JobStatus
+from strop.schema.job import PLANNED_EVENT, PREPARING_EVENT, JobStatus
 from strop.schema.shown import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
 """By how a job ended; as `strop run` ends."""
-
-PREPARING_EVENT = "preparing"
-"""Something that takes a while before the job's first step."""
 
 REFUSED_EVENT = "refused"
 """The job could not begin: its file or its rows are wrong."""

@@ -29,20 +29,13 @@ from strop.cli.text import t
 from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import JobStatus
+from strop.schema.job import PHASE_WORDS, JobStatus
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
 _TAUGHT = "actor/distillation/loss"
 _HELD_OUT = {MEAN_AT_1: ".2f", f"{VALIDATION}loss": ".4f"}
 """The measure of a validation, by the kind of training, and how it is shown."""
-_PHASES = {
-    "rollout": ("sampling", "采样"),
-    "reward": ("scoring", "打分"),
-    "validation": ("validating", "验证"),
-    "update": ("updating", "更新"),
-    "reference": ("asking the reference", "计算参考模型"),
-}
 
 
 class LiveProgress(Listener):
@@ -197,7 +190,7 @@ class LiveProgress(Listener):
         if done >= total:
             self._hide_phase()
             return
-        name = t(*_PHASES.get(phase, (phase, phase)))
+        name = t(*PHASE_WORDS.get(phase, (phase, phase)))
         # An update is one piece of work: how far it is nobody knows.
         self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
         self._show_phase(name, done, total)
