@@ -34,8 +34,8 @@ VALIDATION = "validation/data/reward/mean@1"
 class Progress:
     """How far a job is. `total` None: not known yet. `left_s`: seconds, while it trains.
 
-    `measure` is the name of the number that tells whether it learns, with its last value. `phase` is what it is
-    busy with now, in English and Chinese, with how far that is; None where nobody has said.
+    `measure` is the name of the number that tells whether it learns, with its last value. `phase` is what it
+    is busy with now, in English and Chinese, with how far that is; None where nobody has said.
     """
 
     step: int

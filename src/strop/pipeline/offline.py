@@ -173,7 +173,7 @@ class _OfflineRun(Course[Example]):
         self.position = replace(at, validations=(*at.validations, (at.step, score)))
 
     def report(self, step: int, phase: str, total: int) -> Report:
-        """Tells how far the learner's thread is, beginning now, and ends its work once the run is asked to end."""
+        """Tells how far the learner's thread is, from now on, and ends its work once the run is to end."""
         loop = asyncio.get_running_loop()
         self.recorder.progress(step, phase, 0, total)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C -> an orderly end: a flag that the loop looks at between two phases, and that cuts what would not count."""
+"""Ctrl-C -> an orderly end: a flag that the loop looks at between phases, and that cuts what does not count."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Stopped(Exception):
 
 
 class StopFlag:
-    """Asks a run to end; `set` may come from a signal handler or another thread. Sampling, scoring and validating
-    are cut, for nothing of them would count; an update is waited for."""
+    """Asks a run to end; `set` may come from a signal handler or another thread. Sampling, scoring and
+    validating are cut, for nothing of them would count; an update is waited for."""
 
     def __init__(self) -> None:
         self._asked = False

@@ -169,9 +169,7 @@ def _said(group: Sequence[Pack]) -> list[_Said]:
     return [(sequence.token_ids, sequence.loss_mask) for pack in group for sequence in pack.sequences]
 
 
-def _forests(
-    packs: Sequence[Pack], report: Report | None = None
-) -> Iterator[tuple[list[Pack], Forest]]:
+def _forests(packs: Sequence[Pack], report: Report | None = None) -> Iterator[tuple[list[Pack], Forest]]:
     """Join packs, in order, into forests of a bounded number of nodes. No row is cut: pairs stay together.
     `report` hears of each forest once its user comes for the next.
 

@@ -68,7 +68,10 @@ def test_time_left_is_the_pace_of_the_last_steps_times_those_that_remain(browser
 
 @pytest.mark.parametrize(
     ("language", "said"),
-    [("en", ("converting m", "validating 12/40", "updating")), ("zh", ("converting m", "验证 12/40", "更新"))],
+    [
+        ("en", ("converting m", "validating 12/40", "updating")),
+        ("zh", ("converting m", "验证 12/40", "更新")),
+    ],
 )
 def test_a_job_s_pages_tell_what_it_is_busy_with(
     browser: httpx.Client, server: Server, language: str, said: tuple[str, ...]

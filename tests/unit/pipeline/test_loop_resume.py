@@ -54,12 +54,14 @@ async def test_what_would_not_count_is_cut_and_nothing_of_it_is_recorded(tmp_pat
             return await plain(payload)
         hanging.append(payload)
         bench.stop.set()
-        await asyncio.Event().wait()
+        return await asyncio.Event().wait()
 
     bench.functions.functions["agent"] = agent
     result = await bench.train(job(max_steps=6))
     assert (result.status, result.steps) == (JobStatus.CANCELED, done)
-    assert [step for step, _ in result.validations] == ([] if prefix == "v0" else [0] if prefix == "v2" else [0, 2])
+    assert [step for step, _ in result.validations] == (
+        [] if prefix == "v0" else [0] if prefix == "v2" else [0, 2]
+    )
     assert max([step for split, step in bench.recorder.groups if split == "train"], default=0) == done
     assert [one["step"] for one in bench.recorder.checkpoints] == [done] * bool(done)
     assert hanging
