@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from strop.console.pages import page
 from strop.schema.access import Caller
-from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, Job, JobStatus
+from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
 from strop.server.services import Services
 from strop.store.curves import last_step, last_values, recent_mean
@@ -34,8 +34,9 @@ VALIDATION = "validation/data/reward/mean@1"
 class Progress:
     """How far a job is. `total` None: not known yet. `left_s`: seconds, while it trains.
 
-    `measure` is the name of the number that tells whether it learns, with its last value. `phase` is what it
-    is busy with now, in English and Chinese, with how far that is; None where nobody has said.
+    `measure` is the name of the number that tells whether it learns, with its last value. `target_reached`:
+    it ended before its last step, because validation was good enough. `phase` is what it is busy with now, in
+    English and Chinese, with how far that is; None where nobody has said.
     """
 
     step: int
@@ -44,6 +45,7 @@ class Progress:
     measure: str
     value: float | None
     validation: float | None
+    target_reached: bool
     phase: tuple[str, str] | None = None
 
     @property
@@ -117,6 +119,8 @@ def progress_of(session: Session, job: Job) -> Progress:
         measure=measure,
         value=values[measure][1] if measure in values else None,
         validation=values[VALIDATION][1] if VALIDATION in values else None,
+        target_reached=job.status is JobStatus.SUCCEEDED
+        and bool(list_events(session, job.job_id, kind=TARGET_REACHED_EVENT, limit=1).items),
         phase=phase_of(session, job, step),
     )
 

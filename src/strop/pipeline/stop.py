@@ -1,4 +1,4 @@
-"""Ctrl-C -> an orderly end: a flag that the loop looks at between phases, and that cuts what does not count."""
+"""Ctrl-C -> an orderly end: a flag that the loop looks at between phases; it cuts what does not count."""
 
 from __future__ import annotations
 

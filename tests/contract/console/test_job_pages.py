@@ -12,7 +12,7 @@ import yaml
 from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
-from strop.schema.job import Event, Progress
+from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus, Progress
 from strop.store.events import record_event
 from strop.store.keys import create_key, ensure_workspace
 from strop.store.progress import record_progress
@@ -96,6 +96,20 @@ def test_a_job_s_pages_tell_what_it_is_busy_with(
         shown.append(text_of(browser.get(path, headers={"accept-language": language}).text))
     assert [words in text for words, text in zip(said, shown, strict=False)] == [True] * 3
     assert not any(words in shown[-1] for words in said)
+
+
+def test_a_run_that_ended_early_says_so_in_both_languages(browser: httpx.Client, server: Server):
+    record_job(server.database, "ft-early", name="early", status=JobStatus.SUCCEEDED)
+    places = ("/console/jobs/ft-early/state-and-progress", "/console/jobs?q=early")
+    for path in places:
+        assert "target reached" not in browser.get(path).text
+    text = "stopped after step 3 of 10: validation reached its target (0.92, target 0.9)"
+    with server.database.write() as session:
+        told = Event(job_id="ft-early", kind=TARGET_REACHED_EVENT, message=text, created_at=datetime.now(UTC))
+        record_event(session, told)
+    for path in places:
+        for language, words in (("en", "stopped: target reached"), ("zh", "已停止：达到目标")):
+            assert words in text_of(browser.get(path, headers={"accept-language": language}).text)
 
 
 def test_details_tell_configuration_with_origins_history_cost_and_events(browser: httpx.Client):
