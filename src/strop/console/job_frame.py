@@ -131,8 +131,8 @@ def phase_of(session: Session, job: Job, step: int) -> tuple[str, str] | None:
         return None
     at = find_progress(session, job.job_id)
     if at is None:
-        said = list_events(session, job.job_id, kind=PREPARING_EVENT).items if not step else []
-        return (said[-1].message, said[-1].message) if said else None
+        said = list_events(session, job.job_id, kind=PREPARING_EVENT).items
+        return (said[-1].message, said[-1].message) if said and not step else None
     if at.done >= at.total:
         return None
     en, zh = PHASE_WORDS.get(at.phase, (at.phase, at.phase))
