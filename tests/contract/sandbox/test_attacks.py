@@ -130,7 +130,8 @@ def test_a_notebook_that_attacks_ends_with_its_box_and_a_neighbour_runs(house) -
 def test_a_body_that_unpacks_to_a_thousand_times_its_size_is_not_unpacked(house) -> None:
     bomb = gzip.compress(b'{"language": "python", "code": "' + b" " * (64 << 20) + b'print(1)"}')
     headers = {"content-encoding": "gzip", "content-type": "application/json"}
-    assert house.client.post("/run_code", content=bomb, headers=headers).status_code == 422
+    reply = house.client.post("/run_code", content=bomb, headers=headers)
+    assert reply.status_code in (400, 422)  # no text, or no JSON, as it happens to be packed
 
 
 def test_no_neighbour_s_verdict_was_hurt(replies) -> None:
