@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from strop.cli.text import t
 from strop.errors import AccessError, MissingError, StropError
-from strop.schema.watching import is_server
+from strop.schema.watching import is_loopback, is_server
 
 if TYPE_CHECKING:
     from strop.schema.config import JobConfig
@@ -39,6 +39,9 @@ def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> 
             return RunPlace(why=why)
     if any(one.tracking_uri is not None and not is_server(one.tracking_uri) for one in config.trackers):
         why = t("a tracking_uri names a place on this machine", "tracking_uri 指定的是本机的位置")
+        return RunPlace(why=why)
+    if any(one.host is not None and not is_loopback(one.host) for one in config.trackers):
+        why = t("a tracker's host opens a port of this machine", "tracker 的 host 会在本机开放端口")
         return RunPlace(why=why)
     why = _obstacle(url, config)
     return RunPlace(url=url) if why is None else RunPlace(why=why)

@@ -265,8 +265,8 @@ def is_solved(record: Record) -> bool:
 
 
 def is_certain_and_right(record: Record, since: int) -> bool:
-    """Whether the policy got better while it grew certain: most groups are mixed or all right, and what is held
-    out gained since that step; the training reward where that has yet to say."""
+    """Whether the policy got better while it grew certain: most groups are mixed or all right, and what is
+    held out gained since that step; the training reward where that has yet to say."""
     mixed, good = record.curve("group/frac_mixed").last(3), record.curve("group/frac_all_good").last(3)
     if not mixed or fmean(mixed) + (fmean(good) if good else 0.0) < 0.5:
         return False

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from strop.bilingual import both
 from strop.errors import ModelError
 from strop.policy.model_names import HUB_ID, complaint, registered
 from strop.policy.quiet import quiet_transformers
@@ -121,14 +122,19 @@ def _bundled(tell: OnProgress) -> Path:
             shutil.rmtree(leftover)
         work = Path(tempfile.mkdtemp(prefix=f".{BUNDLED}-", dir=target.parent))
         try:
-            tell(f"fetching {BUNDLED} (93 MB, once)")
+            tell(both(f"fetching {BUNDLED} (93 MB, once)", f"正在下载 {BUNDLED}（93 MB，仅一次）"))
             archive = _download(work)
-            tell(f"converting {BUNDLED} to safetensors (once, about half a minute)")
+            tell(
+                both(
+                    f"converting {BUNDLED} to safetensors (once, about half a minute)",
+                    f"正在将 {BUNDLED} 转换为 safetensors（仅一次，约半分钟）",
+                )
+            )
             converted = _convert(archive, work)
             converted.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    tell(f"{BUNDLED} is ready in {target}")
+    tell(both(f"{BUNDLED} is ready in {target}", f"{BUNDLED} 已就绪：{target}"))
     return target
 
 
@@ -182,7 +188,7 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
     except LocalEntryNotFoundError:
-        tell(f"fetching {name} from the Hugging Face hub")
+        tell(both(f"fetching {name} from the Hugging Face hub", f"正在从 Hugging Face 下载 {name}"))
     except HFValidationError as error:
         raise ModelError(
             f"no model {name!r}: there is no such folder, and it can be no hub id: {error}",

@@ -1,7 +1,7 @@
 """The curves of a real run that went well, the calculator of `strop demo`: no rule may blame it.
 
-`calculator_run.csv` has every curve that rules read, a row each, steps 0 to 18; `text/` is what the doctor made of
-the run's own answers. Validation went from 0.03 to 0.98 while entropy fell from 1.0 to 0.04.
+`calculator_run.csv` has every curve that rules read, a row each, steps 0 to 18; `text/` is what the doctor
+made of the run's own answers. Validation went from 0.03 to 0.98 while entropy fell from 1.0 to 0.04.
 """
 
 from __future__ import annotations
