@@ -168,6 +168,12 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
                 f"eval_steps {hyper.eval_steps} 超过总步数 {steps}：只在开始前与结束后验证",
             ),
         ),
+        (
+            hyper.early_stopping_target is not None
+            and hyper.early_stopping_count * hyper.eval_steps >= steps,
+            f"early_stopping_target cannot end the run before its last step: {hyper.early_stopping_count} x "
+            f"eval_steps {hyper.eval_steps} is not below {steps}",
+        ),
     ]
 
 
