@@ -1,14 +1,12 @@
 """A sentence in English that knows its Chinese -> the one that a reader asks for.
 
 What is noted of a run, and why it failed, is read later and by people of either language: it is kept in both.
-Below everything; imports nothing of Strop.
+Below everything; imports nothing, for the command knows its language before it loads anything.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Self
 
 LANGUAGES = ("en", "zh")
 
@@ -26,7 +24,7 @@ class Bilingual(str):
 
     zh: str
 
-    def __new__(cls, en: str, zh: str) -> Self:
+    def __new__(cls, en: str, zh: str) -> Bilingual:
         made = super().__new__(cls, en)
         made.zh = zh
         return made
@@ -47,9 +45,9 @@ def chinese(text: str) -> str:
     return text.zh if isinstance(text, Bilingual) else text
 
 
-def joined(texts: Sequence[str], separator: Bilingual) -> Bilingual:
+def joined(separator: Bilingual, *texts: str) -> Bilingual:
     """
-    >>> joined([both("a", "甲"), "b"], both("; ", "；")).zh
+    >>> joined(both("; ", "；"), both("a", "甲"), "b").zh
     '甲；b'
     """
     return Bilingual(str(separator).join(texts), separator.zh.join(map(chinese, texts)))

@@ -15,11 +15,11 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import TARGET_REACHED_EVENT, JobStatus
+from strop.schema.job import JobStatus
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
@@ -159,9 +159,7 @@ class LiveProgress(Listener):
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
-        if kind == TARGET_REACHED_EVENT and data is not None:
-            message = t(message, _target_reached(step, data))
-        tell_note(self._console, message)
+        tell_note(self._console, told(message))
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if self._phase is not None:
@@ -169,14 +167,6 @@ class LiveProgress(Listener):
             self._bars.update(
                 self._phase, description=name, completed=done, total=total, visible=done < total
             )
-
-
-def _target_reached(step: int | None, data: Mapping[str, Any]) -> str:
-    times = f"连续 {data['count']} 次" if data["count"] > 1 else ""
-    return (
-        f"在第 {step} 步（共 {data['of']} 步）之后停止：验证{times}达到目标"
-        f"（{data['validation']:.4g}，目标 {data['target']:.4g}）"
-    )
 
 
 def tell_note(console: Console, message: str) -> None:

@@ -196,7 +196,7 @@ class Course(ABC, Generic[Item]):
         saved = await asyncio.to_thread(self.checkpoints.load, folder, belongs)
         if (found := changes(saved["made_from"], self.position.made_from)) is not None:
             told = both("goes on after changes that were accepted: ", "按已接受的更改继续：")
-            text = told + joined(list(found.lines), both("; ", "；"))
+            text = told + joined(both("; ", "；"), *found.lines)
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
             # What others measured, or on other rows, is compared with nothing from now on.
             saved["kept"] = [{**one, "validation": None} for one in saved["kept"]]
@@ -241,10 +241,12 @@ class Course(ABC, Generic[Item]):
         at = self.position
         if self.has_reached_target and at.step < self.last_step:
             target, count = self.hyper.early_stopping_target, self.hyper.early_stopping_count
-            times = f" {count} times in a row" if count > 1 else ""
-            text = (
-                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times} "
-                f"({at.validation:.4g}, target {target:.4g})"
+            times = (f" {count} times in a row", f"连续 {count} 次") if count > 1 else ("", "")
+            text = both(
+                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times[0]} "
+                f"({at.validation:.4g}, target {target:.4g})",
+                f"在第 {at.step} 步（共 {self.last_step} 步）之后停止：验证{times[1]}达到目标"
+                f"（{at.validation:.4g}，目标 {target:.4g}）",
             )
             data = {"target": target, "validation": at.validation, "count": count, "of": self.last_step}
             self.recorder.event(TARGET_REACHED_EVENT, text, step=at.step, data=data)

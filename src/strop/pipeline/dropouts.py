@@ -63,7 +63,7 @@ def dropout_text(counts: Mapping[str, int], groups: Sequence[Group]) -> Bilingua
         "dropped in every draw so far, so that nothing is learned from them and the data drifts easy: ",
         "每次抽到都被丢弃，因此无法从中学习，数据会偏向简单样本：",
     )
-    return told + joined(shown, both("; ", "；")) + more
+    return told + joined(both("; ", "；"), *shown) + more
 
 
 def _is_news(count: int) -> bool:

@@ -80,16 +80,15 @@ def nothing_learned(at: Position, *, critic_warmup: int) -> NothingLearned:
         ),
     ]
     found = [(count, text, fix) for count, text, fix in why if count > 0]
-    counted = joined(
-        [both(f"{count} {text}", f"{count} 步{text.zh}") for count, text, _ in found], both(", ", "，")
-    )
+    counts = (both(f"{count} {text}", f"{count} 步{text.zh}") for count, text, _ in found)
+    counted = joined(both(", ", "，"), *counts)
     return NothingLearned(
         both(
             "nothing was learned: the weights are those that the run began with. "
             f"Of {at.step} steps, {counted}",
             f"什么也没学到：权重与开始时相同。共 {at.step} 步，其中 {counted.zh}",
         ),
-        fix=joined([fix for *_, fix in found], both("; ", "；")),
+        fix=joined(both("; ", "；"), *(fix for *_, fix in found)),
     )
 
 
@@ -135,7 +134,7 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
             f"{chinese(where)}：{len(trajectories)} 条轨迹中 {len(failed)} 条失败，{why.zh}",
         )
         + "\n    "
-        + joined(lines, both("\n    ", "\n    ")),
+        + joined(both("\n    ", "\n    "), *lines),
         fix=mend + both(", or raise max_failure_rate", "，或提高 max_failure_rate") if too_many else mend,
     )
 

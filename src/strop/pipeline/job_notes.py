@@ -171,8 +171,12 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
         (
             hyper.early_stopping_target is not None
             and hyper.early_stopping_count * hyper.eval_steps >= steps,
-            f"early_stopping_target cannot end the run before its last step: {hyper.early_stopping_count} x "
-            f"eval_steps {hyper.eval_steps} is not below {steps}",
+            both(
+                "early_stopping_target cannot end the run before its last step: "
+                f"{hyper.early_stopping_count} x eval_steps {hyper.eval_steps} is not below {steps}",
+                "early_stopping_target 无法使任务提前结束："
+                f"{hyper.early_stopping_count} x eval_steps {hyper.eval_steps} 不小于 {steps}",
+            ),
         ),
     ]
 

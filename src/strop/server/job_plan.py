@@ -168,7 +168,7 @@ class Planner:
             )
             unused = one.not_honoured()
             if unused:
-                listed = joined(unused, both("; ", "；"))
+                listed = joined(both("; ", "；"), *unused)
                 plan.notes.append(
                     both(
                         f"function {label!r}: accepted, but not used as sent: {listed}",

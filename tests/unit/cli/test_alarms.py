@@ -58,7 +58,7 @@ class Lines:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
 
-    def event(self, kind: str, message: str) -> None:
+    def event(self, kind: str, message: str, **_: Any) -> None:
         self.said.append((kind, message))
 
 
