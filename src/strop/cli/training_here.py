@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from strop.bilingual import both
+from strop.cli.interrupts import ending_text
 from strop.cli.text import t
 from strop.schema.job import JobStatus
 
@@ -141,13 +142,7 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
             return
         asked = True
         stop()
-        console.print(
-            t(
-                "ending after the current phase, with a checkpoint; once more to end without one",
-                "当前阶段结束后保存检查点并退出；再按一次则不保存",
-            ),
-            style="yellow",
-        )
+        console.print(ending_text(), style="yellow")
 
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -166,7 +166,10 @@ class Course(ABC, Generic[Item]):
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
         self.tell_notes()
-        await self.before_loading()
+        try:
+            await self.before_loading()
+        except Stopped:
+            return JobStatus.CANCELED
         if resume_from is not None:
             saved = await self.load(resume_from)
             at = self.position.step

@@ -278,12 +278,10 @@ class _Run(Course[Sample]):
         prefix = (f"s{step}" if not refill else f"s{step}x{refill}") + self.position.retake
         with took("rollout"):
             plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
-            groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
-        self.stop.check()
+            work = rollout(draw.samples, plan, machines.capture, machines.functions, report)
+            groups = await self.stop.cutting(work)
         with took("reward"):
-            groups = await reward(groups, self.rewards, machines.functions)
-        self.stop.check()
-        return groups
+            return await self.stop.cutting(reward(groups, self.rewards, machines.functions))
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
@@ -299,8 +297,8 @@ class _Run(Course[Sample]):
         assert rows is not None
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
-            groups = await validate(
-                rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report
+            groups = await self.stop.cutting(
+                validate(rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report)
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(
