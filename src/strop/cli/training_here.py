@@ -18,7 +18,6 @@ from rich.console import Console
 
 from strop.bilingual import both
 from strop.cli.interrupts import ending_text
-from strop.cli.text import t
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:

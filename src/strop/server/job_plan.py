@@ -92,8 +92,8 @@ class Planner:
 
     def _trackers(self, asked: JobAsked) -> None:
         """A tracker goes to another server by HTTP or into the job's folder: what else MLflow takes (files,
-        databases, a Databricks profile) this machine would open in its own name. Nor does a client say to whom
-        this machine answers."""
+        databases, a Databricks profile) this machine would open in its own name. Nor does a client say to
+        whom this machine answers."""
         for index, tracker in enumerate(asked.trackers or []):
             host = tracker.get("host") if isinstance(tracker, dict) else None
             if isinstance(host, str) and not is_loopback(host):
