@@ -29,8 +29,8 @@ class Bilingual(str):
         made.zh = zh
         return made
 
-    def __getnewargs__(self) -> tuple[str, str]:
-        return str(self), self.zh
+    def __reduce__(self) -> tuple[type[Bilingual], tuple[str, str]]:
+        return Bilingual, (str(self), self.zh)
 
     def __add__(self, other: str) -> Bilingual:
         return Bilingual(str(self) + str(other), self.zh + chinese(other))
