@@ -44,13 +44,13 @@ def test_validation_asks_what_training_never_does_and_never_twice() -> None:
 
 def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_same(house) -> None:
     rng = Random(1)
-    with score(house.url) as scored:
+    with score(house.url, whole=True) as scored:
         for number, task in enumerate(MADE["TASKS"]):
             constant = rng.choice(task.constants)
             row = MADE["row"](rng, number, task, task.wordings[0], constant)
             last = row["extra"]["tests"][0]["output"]["stdout"].strip()
             programs = [task.program(constant), f"print({last!r})"]
-            told = scored(row, *[f"```python\n{code}\n```" for code in programs], whole=True)
+            told = scored(row, *[f"```python\n{code}\n```" for code in programs])
             assert scores(told) == [1.0, 0.0], task.expression
             assert metrics(told)["tests_passed"] == (1.0 + 0.25) / 2, task.expression
 
@@ -95,8 +95,8 @@ def test_an_answer_earns_by_all_its_tests_or_nothing_with_a_block_or_without(hou
         "",
     ]
     before = submissions(house)
-    with score(house.url) as scored:
-        told = scored(row, *answers, answers[0], whole=True)
+    with score(house.url, whole=True) as scored:
+        told = scored(row, *answers, answers[0])
     # Printing the first number is right in two of four tests, and earns nothing.
     assert scores(told) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     assert metrics(told)["tests_passed"] == (3 * 1.0 + 2 * 0.5) / 8
