@@ -72,7 +72,7 @@ class Following:
                 if item.kind == PREPARING_EVENT:
                     self._live.say(item.message)
                 elif item.kind not in _QUIET and note not in self._told_otherwise:
-                    self._live.event(item.kind, item.message)
+                    self._live.event(item.kind, item.message, step=item.step, data=item.data)
             case Saved() if self._own:
                 self._live.checkpoint(
                     item.step,

@@ -19,7 +19,7 @@ from strop.cli.text import t
 from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import JobStatus
+from strop.schema.job import TARGET_REACHED_EVENT, JobStatus
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
@@ -159,6 +159,8 @@ class LiveProgress(Listener):
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
+        if kind == TARGET_REACHED_EVENT and data is not None:
+            message = t(message, _target_reached(step, data))
         tell_note(self._console, message)
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
@@ -167,6 +169,14 @@ class LiveProgress(Listener):
             self._bars.update(
                 self._phase, description=name, completed=done, total=total, visible=done < total
             )
+
+
+def _target_reached(step: int | None, data: Mapping[str, Any]) -> str:
+    times = f"连续 {data['count']} 次" if data["count"] > 1 else ""
+    return (
+        f"在第 {step} 步（共 {data['of']} 步）之后停止：验证{times}达到目标"
+        f"（{data['validation']:.4g}，目标 {data['target']:.4g}）"
+    )
 
 
 def tell_note(console: Console, message: str) -> None:

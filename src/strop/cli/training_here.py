@@ -167,6 +167,7 @@ def summary(
         "algorithm": kind.value if kind.offline else hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
+        "target_reached": result.target_reached,
         "validation": [{"step": step, measured: value} for step, value in result.validations],
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,

@@ -12,10 +12,11 @@ from starlette.responses import HTMLResponse
 
 from strop.console.pages import page
 from strop.schema.access import Caller
-from strop.schema.job import Job, JobStatus
+from strop.schema.job import TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
 from strop.server.services import Services
 from strop.store.curves import last_step, last_values, recent_mean
+from strop.store.events import list_events
 from strop.store.job_search import planned_steps
 from strop.store.jobs import get_job
 from strop.store.submissions import submissions_of
@@ -32,7 +33,8 @@ VALIDATION = "validation/data/reward/mean@1"
 class Progress:
     """How far a job is. `total` None: not known yet. `left_s`: seconds, while it trains.
 
-    `measure` is the name of the number that tells whether it learns, with its last value.
+    `measure` is the name of the number that tells whether it learns, with its last value. `target_reached`:
+    it ended before its last step, because validation was good enough.
     """
 
     step: int
@@ -41,6 +43,7 @@ class Progress:
     measure: str
     value: float | None
     validation: float | None
+    target_reached: bool
 
     @property
     def share(self) -> float:
@@ -113,6 +116,8 @@ def progress_of(session: Session, job: Job) -> Progress:
         measure=measure,
         value=values[measure][1] if measure in values else None,
         validation=values[VALIDATION][1] if VALIDATION in values else None,
+        target_reached=job.status is JobStatus.SUCCEEDED
+        and bool(list_events(session, job.job_id, kind=TARGET_REACHED_EVENT, limit=1).items),
     )
 
 

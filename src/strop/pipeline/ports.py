@@ -145,6 +145,11 @@ class Publisher(Protocol):
         """Returns the policy version now live, which is the learner's own: after a resume it counts on."""
         ...
 
+    def withdraw(self) -> None:
+        """Nobody samples until the next `publish`: what the engine holds may go, and the learner have its
+        memory."""
+        ...
+
 
 class Recorder(Protocol):
     """Where everything that happened is written. Calls return quickly and never raise for a slow reader."""

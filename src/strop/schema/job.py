@@ -70,6 +70,10 @@ and waits to be started again."""
 PLANNED_EVENT = "planned"
 """Kind of the event in which a trainer says of how many steps its job is: `{"total_steps": n}`."""
 
+TARGET_REACHED_EVENT = "target_reached"
+"""Kind of the event of a run that ended before its last step, because validation was good enough:
+`{"target": x, "validation": y, "count": n, "of": steps}`."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, protected_namespaces=())

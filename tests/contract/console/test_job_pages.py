@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 
 import aiohttp
 import httpx
@@ -11,6 +12,8 @@ import yaml
 from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
+from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus
+from strop.store.events import record_event
 from strop.store.keys import create_key, ensure_workspace
 
 PAGES = (
@@ -60,6 +63,20 @@ def test_the_list_finds_by_words_and_status_and_tells_progress(browser: httpx.Cl
 def test_time_left_is_the_pace_of_the_last_steps_times_those_that_remain(browser: httpx.Client):
     # 7 steps of 2 s each.
     assert "about 14 s left" in text_of(browser.get("/console/jobs/ft-1/state-and-progress").text)
+
+
+def test_a_run_that_ended_early_says_so_in_both_languages(browser: httpx.Client, server: Server):
+    record_job(server.database, "ft-early", name="early", status=JobStatus.SUCCEEDED)
+    places = ("/console/jobs/ft-early/state-and-progress", "/console/jobs?q=early")
+    for path in places:
+        assert "target reached" not in browser.get(path).text
+    text = "stopped after step 3 of 10: validation reached its target (0.92, target 0.9)"
+    with server.database.write() as session:
+        told = Event(job_id="ft-early", kind=TARGET_REACHED_EVENT, message=text, created_at=datetime.now(UTC))
+        record_event(session, told)
+    for path in places:
+        for language, words in (("en", "stopped: target reached"), ("zh", "已停止：达到目标")):
+            assert words in text_of(browser.get(path, headers={"accept-language": language}).text)
 
 
 def test_details_tell_configuration_with_origins_history_cost_and_events(browser: httpx.Client):

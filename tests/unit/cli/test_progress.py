@@ -4,10 +4,12 @@ import io
 import math
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.progress import LiveProgress
+from strop.schema.job import TARGET_REACHED_EVENT
 
 
 def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
@@ -57,6 +59,22 @@ def test_a_validation_stands_on_its_own_line_when_it_comes_after_the_step() -> N
 def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
     (line,) = shown((1, {"critic/rewards/mean": 0.5, "perf/sampled_tokens": math.nan}))
     assert "sampled - tok" in line
+
+
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("en", "note  stopped after step 6 of 18: validation reached its target (0.92, target 0.9)"),
+        ("zh", "提示  在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）"),
+    ],
+)
+def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
+    monkeypatch.setenv("STROP_LANG", language)
+    out = io.StringIO()
+    data = {"target": 0.9, "validation": 0.92, "count": 1, "of": 18}
+    english = "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)"
+    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, english, step=6, data=data)
+    assert out.getvalue().splitlines() == [line]
 
 
 def test_a_broadcast_tells_every_recorder_in_order() -> None:

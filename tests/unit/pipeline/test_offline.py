@@ -254,3 +254,10 @@ def test_a_step_is_one_update_with_its_denominators_over_all_rows() -> None:
     [mini] = made.mini_batches
     assert (made.step, mini.num_rollouts, mini.num_loss_tokens) == (5, 3, 15)
     assert [one.pairs for one in mini.packs] == [((0, 1),)] * 3
+
+
+async def test_a_run_ends_once_its_held_out_loss_is_low_enough(tmp_path):
+    bench = Bench(tmp_path)
+    result = await bench.train(job(max_steps=8, eval_steps=1, early_stopping_target=START_LOSS / 4))
+    assert (result.steps, result.target_reached) == (2, True)
+    assert [value for _, value in result.validations] == [START_LOSS, START_LOSS / 2, START_LOSS / 4]
