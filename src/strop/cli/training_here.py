@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from strop.cli.text import t
+from strop.bilingual import both
+from strop.cli.interrupts import ending_text
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
@@ -112,9 +113,9 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     if model.name != wanted:
         with database.write() as writing:
             name_output(writing, session.job_id, model.name)
-    text = t(f"published as {model.name}", f"已发布为 {model.name}")
+    text = both(f"published as {model.name}", f"已发布为 {model.name}")
     if model.name != wanted:
-        text += t(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
+        text += both(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
     session.machines.recorder.event(
         "published",
         text,
@@ -140,13 +141,7 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
             return
         asked = True
         stop()
-        console.print(
-            t(
-                "ending after the current phase, with a checkpoint; once more to end without one",
-                "当前阶段结束后保存检查点并退出；再按一次则不保存",
-            ),
-            style="yellow",
-        )
+        console.print(ending_text(), style="yellow")
 
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
