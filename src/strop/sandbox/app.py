@@ -180,7 +180,9 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
         identity = secrets.token_hex(8)
         _log.error("%s failed (%s)", request.url.path, identity, exc_info=error)
         text = f"the sandbox failed on this request; its log has the reason under {identity}"
-        return JSONResponse({"detail": text, "traceback": []}, status_code=_OURS)
+        # The server drops the connection after it: a client that is told so asks its next on another one.
+        told = {"detail": text, "traceback": []}
+        return JSONResponse(told, status_code=_OURS, headers={"connection": "close"})
 
 
 def _retry_after(sandbox: Sandbox) -> int:
