@@ -100,7 +100,8 @@ def details(
 def _datasets(config: dict[str, Any]) -> list[dict[str, Any]]:
     """Files by their place in the job's folder, as its file names them.
 
-    >>> _datasets({"workspace_dir": "/w", "datasets": [{"file_name": "/w/data/a.jsonl"}, {"file_name": "/b"}]})
+    >>> files = [{"file_name": "/w/data/a.jsonl"}, {"file_name": "/b"}]
+    >>> _datasets({"workspace_dir": "/w", "datasets": files})
     [{'file_name': 'data/a.jsonl'}, {'file_name': '/b'}]
     """
     start = f"{config.get('workspace_dir') or ''}/"
