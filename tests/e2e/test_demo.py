@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fakes.calculator import WORDING
+
 ROOT = Path(__file__).parents[2]
+WORDING_REWARD = """\
+  - type: reward
+    name: wording
+    fcmodel: {classpath: functions/reward.py:Wording}
+"""
 NUM_VALIDATED, NUM_TRAINED = 4, 2 * 4
 """Rollouts of each validation and of the step, after the cuts; in the example they are 64 each."""
 
@@ -25,10 +32,16 @@ def clone(tmp_path: Path) -> Path:
     assert len(rows) == 64
     (example / "data" / "validation.jsonl").write_text("".join(rows[:NUM_VALIDATED]))
     job = (example / "job.yaml").read_text()
-    for line, cut in (("batch_size: 8", "batch_size: 2"), ("n_rollouts: 8", "n_rollouts: 4")):
-        assert line in job
-        job = job.replace(line, cut)
+    for old, new in (
+        ("batch_size: 8", "batch_size: 2"),
+        ("n_rollouts: 8", "n_rollouts: 4"),
+        ("functions:\n", f"functions:\n{WORDING_REWARD}"),
+    ):
+        assert job.count(old) == 1
+        job = job.replace(old, new)
     (example / "job.yaml").write_text(job)
+    with (example / "functions" / "reward.py").open("a") as file:
+        file.write(WORDING)
     return folder
 
 

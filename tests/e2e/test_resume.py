@@ -11,7 +11,8 @@ import pytest
 from fakes.command import Strop
 from fakes.jobs import write_job
 from fakes.run_record import Record, checkpoint_bits, record
-from fakes.running import Running
+from fakes.running import Running, processes_with
+from fakes.server import eventually
 from fakes.training import train_job
 from strop.schema.job import Job, JobStatus
 from strop.store.database import open_database
@@ -58,9 +59,10 @@ class Halves:
 def killed_after_three(job: Path, folder: Path, *settings: str) -> None:
     """A run in a process of its own, with its checkpoints in `folder/halves`."""
     given = ["run", job, *(word for one in settings for word in ("--set", one))]
-    with Running(*given, "--out", folder / "halves", home=folder / "home") as half:
+    with Running(*given, "--out", folder / "halves", home=folder / "home", HALF=str(folder)) as half:
         half.says("checkpoint of step 3")
         half.kill()
+    eventually(lambda: not processes_with(f"HALF={folder}"))  # its trainer holds the folder a moment longer
 
 
 def test_six_steps_are_three_a_kill_and_three_bit_for_bit(job: Path, strop: Strop, tmp_path: Path) -> None:
@@ -140,7 +142,13 @@ def test_adapters_and_the_critic_of_ppo_go_on_as_exactly(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STROP_HOME", str(tmp_path / "home"))
-    settings = {"algorithm": "ppo", "lora_rank": 4, "critic_learning_rate": 0.01, "lam": 0.9, "critic_warmup": 1}
+    settings = {
+        "algorithm": "ppo",
+        "lora_rank": 4,
+        "critic_learning_rate": 0.01,
+        "lam": 0.9,
+        "critic_warmup": 1,
+    }
     whole = train_job(job, out=tmp_path / "straight", **settings)
     killed_after_three(job, tmp_path, *(f"{name}={value}" for name, value in settings.items()))
     rest = train_job(job, out=tmp_path / "halves", resume=tmp_path / "halves", **settings)
