@@ -6,6 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests examples bench
 export HF_HUB_DISABLE_TELEMETRY := 1
+# pip's failure is that of the pipe that shows its progress.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+# Of pip's many lines those that take time: what is large, and the installing at the end.
+LARGE := awk '/^ *(Downloading|Using cached) .* MB\)/ { split($$0, size, /[()]/); split($$0, name, /(Downloading|Using cached) /); \
+	sub(/-[0-9].*/, "", name[2]); if (size[2] + 0 >= 5) { print "  " name[2] "  " size[2]; fflush() } } \
+	/^Installing collected packages/ { print "  installing " NF - 3 " packages, the last minute or two"; fflush() }'
 
 .PHONY: help setup demo test soak check bench docs clean
 
@@ -14,9 +21,11 @@ help: ## Show what each target does
 
 # The stamp makes a second `make` install and download nothing until the pins change.
 $(VENV)/.stamp: pyproject.toml constraints.txt
+	@echo "Installing Strop with torch and all that its tests need into $(VENV): 3 to 9 minutes, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]' | $(LARGE)
 	@touch $@
+	@echo "Installed."
 
 setup: $(VENV)/.stamp ## Make .venv with everything, once
 

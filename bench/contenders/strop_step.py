@@ -83,6 +83,7 @@ class Step:
         answers = self.sample()
         sampled = time.perf_counter()
         batch = self.batch(answers)
+        self.engine.drop_weights()
         self.learner.update(batch)
         updated = time.perf_counter()
         self.engine.load_weights(self.learner.weights(), version=self.learner.policy_version)

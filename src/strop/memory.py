@@ -8,11 +8,13 @@ and one that was started without replaces itself once.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import cache
 
 _NAME, _VALUE = "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"
 
@@ -35,6 +37,24 @@ def use_huge_pages() -> None:
     if sys.platform == "linux" and _NAME not in os.environ:
         os.environ[_NAME] = _VALUE
         os.execv(sys.executable, sys.orig_argv)
+
+
+def give_back_free_memory() -> None:
+    """Hand what was freed back to the system, so that another thread's large tensors can take its place.
+
+    glibc keeps freed memory for the thread that freed it. Does nothing where libc knows it not.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError, TypeError):  # another libc; Windows has no library without a name
+        return None
 
 
 @contextmanager

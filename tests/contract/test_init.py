@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib.resources import as_file, files
@@ -12,17 +13,17 @@ import pytest
 from typer.testing import CliRunner
 
 from strop.cli.commands import app
-from strop.cli.init import template_names
+from strop.cli.init import TEMPLATES, template_names
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def strop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return python(folder, "-m", "strop.cli", *words)
+def strop(folder: Path, *words: str, language: str = "en") -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "strop.cli", *words, language=language)
 
 
-def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "STROP_LANG": "en", "STROP_HOME": str(folder / "home"), "COLUMNS": "200"}
+def python(folder: Path, *words: str, language: str = "en") -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "STROP_LANG": language, "STROP_HOME": str(folder / "home"), "COLUMNS": "200"}
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300
     )
@@ -55,6 +56,15 @@ def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "project exists and is not an empty folder" in done.stderr
     assert [path.name for path in (tmp_path / "project").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_help_names_every_template_with_what_it_is(language: str, tmp_path: Path) -> None:
+    assert sorted(TEMPLATES) == template_names()
+    done = strop(tmp_path, "init", "--help", language=language)
+    shown = re.sub(r"[\s│]+", "", done.stdout)
+    for name, words in TEMPLATES.items():
+        assert f"{name},{words[language == 'zh']}".replace(" ", "") in shown
 
 
 def test_a_template_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ def test_every_problem_of_a_job_file_is_told_before_anything_starts(job_folder: 
 def test_a_dry_run_prints_the_resolved_job_with_its_origins_and_starts_nothing(
     job_folder: Path, strop: Strop, tmp_path: Path
 ) -> None:
-    done = strop("run", job_folder / "job.yaml", "--dry-run", "--steps", 3, "--set", "learning_rate=1e-4")
+    done = strop(
+        "run", job_folder / "job.yaml", "--dry-run", "--json", "--steps", 3, "--set", "learning_rate=1e-4"
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     hyper = told["training"]["hyper_parameters"]

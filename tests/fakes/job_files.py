@@ -39,13 +39,15 @@ training:
     max_prompt_length: 128
 """
 
+ROW = '{"messages": [{"role": "user", "content": "1 + 1"}]}\n'
+
 
 def lay_out(folder: Path) -> Path:
     """Make all that the good file names, below `folder`."""
     (folder / "data").mkdir()
     (folder / "functions").mkdir()
-    (folder / "data/train.jsonl").write_text('{"messages": []}\n' * 20)
-    (folder / "data/validation.jsonl").write_text('{"messages": []}\n')
+    (folder / "data/train.jsonl").write_text(ROW * 20)
+    (folder / "data/validation.jsonl").write_text(ROW)
     (folder / "functions/agent.py").write_text("class Agent: ...\n")
     (folder / "functions/reward.py").write_text("class Right: ...\n")
     return folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fakes.learner import FakeLearner
@@ -48,8 +48,10 @@ class FakeOfflineLearner(FakeLearner):
         self.bad: set[int] = set()
         self.seen: list[tuple[int, int, str]] = []
 
-    def remember_reference(self, packs: Sequence[Pack]) -> None:
+    def remember_reference(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> None:
         assert self.version == 0, "the reference is the start weights"
+        for done in range(1, len(packs) + 1):
+            report(done, len(packs))
         self.remembered += [one.rollout_id for pack in packs for one in pack.sequences]
 
     def update(self, batch: Batch) -> Mapping[str, float]:
@@ -62,6 +64,8 @@ class FakeOfflineLearner(FakeLearner):
         counts = {"actor/num_updates": float(finite), "actor/skipped_updates": float(not finite)}
         return {"actor/loss": loss, "lm/loss": loss, **counts}
 
-    def measure(self, packs: Sequence[Pack]) -> Mapping[str, float]:
+    def measure(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> Mapping[str, float]:
+        for done in range(1, len(packs) + 1):
+            report(done, len(packs))
         loss = START_LOSS / 2**self.version
         return {"actor/loss": loss, "lm/loss": loss, "lm/perplexity": 2.0}

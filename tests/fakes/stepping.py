@@ -47,6 +47,9 @@ class Steps:
     def load(self, weights: Mapping[str, Tensor]) -> None:
         self._forward.load(weights)
 
+    def drop(self) -> None:
+        self._forward.drop()
+
     def adapt(self, change: LowRank) -> Adapter:
         return self._forward.adapt(change)
 

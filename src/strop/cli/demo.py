@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from strop.cli.next_steps import after, program
 from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import StropError
@@ -74,11 +75,14 @@ def demo(
     # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
     folder = checked_folder(out, None, anew=(out / SUMMARY).is_file())
     asked = LocalRun(job_file=job, overrides=overridden, given_by=given_by, out=folder)
-    result = train_with_own_server(asked, console, then=look)
+    result = train_with_own_server(asked, console, job=job, then=look)
     told = {**result, "wall_s": round(time.monotonic() - started, 1), "questions": answers}
     path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if result["status"] == JobStatus.CANCELED.value:
+        for line in after(result, job, (overridden, given_by)):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
     say_what_next(console, path, result["checkpoint"])
     if result["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
@@ -136,15 +140,16 @@ def show(console: Console, question: str, one: TrajectoryInfo) -> None:
 
 
 def say_what_next(console: Console, path: Path, checkpoint: str | None) -> None:
-    chat = f"  .venv/bin/strop chat {checkpoint}\n" if checkpoint else ""
+    strop = program()
+    chat = f"  {strop} chat {checkpoint}\n" if checkpoint else ""
     console.print(
         t(
             f"\nSummary: {path}\nWhat next:\n{chat}"
             "  open examples/calculator/functions/reward.py, write a reward of your own, then\n"
-            "  .venv/bin/strop run examples/calculator/job.yaml",
+            f"  {strop} run examples/calculator/job.yaml",
             f"\n摘要：{path}\n接下来：\n{chat}"
             "  打开 examples/calculator/functions/reward.py，写一个你自己的奖励，然后\n"
-            "  .venv/bin/strop run examples/calculator/job.yaml",
+            f"  {strop} run examples/calculator/job.yaml",
         ),
         highlight=False,
         soft_wrap=True,

@@ -7,34 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from strop.cli.row_lengths import too_long
-from strop.cli.text import t
 from strop.errors import ConfigError, DataError, Problem
-from strop.pipeline.config import check_job, load_job
+from strop.pipeline.config import check_job
 from strop.pipeline.dataset import load_dataset, numbered_lines
 from strop.pipeline.job_file import JobFile, read_scalar
 from strop.pipeline.offline_rows import read_offline_row
 from strop.pipeline.resolved import describe
-from strop.policy.model_names import complaint
 from strop.schema.config import JobConfig, TrainingType
 from strop.schema.submission import LocalRun
 
-_MAX_ROWS_TOLD = 20
+MAX_ROWS_TOLD = 20
 """Beside other problems."""
-
-
-def check_rows(config: JobConfig) -> None:
-    """Read every row of the job's files, lengths aside.
-
-    Raises:
-        DataError: every bad row of all files, named as their user knows them.
-    """
-    problems = [
-        problem
-        for dataset in config.datasets
-        for problem in _row_problems(Path(dataset.file_name), config.training_type)
-    ]
-    if problems:
-        raise DataError(t("datasets", "数据集"), problems)
 
 
 class PipelineFlow:
@@ -54,7 +37,7 @@ class PipelineFlow:
         except ConfigError as error:
             if not rows:
                 raise
-            raise ConfigError(error.subject, [*error.problems, *rows[:_MAX_ROWS_TOLD]]) from None
+            raise ConfigError(error.subject, [*error.problems, *rows[:MAX_ROWS_TOLD]]) from None
         problems = rows or _long_rows(config)
         if problems:
             raise DataError("rows", problems)
@@ -62,9 +45,9 @@ class PipelineFlow:
 
     def load(self, asked: LocalRun) -> JobConfig:
         """As `check`, of a file; its lines and its rows are named as its user knows them."""
-        config = load_job(asked.job_file, asked.overrides, given_by=asked.given_by, check_model=complaint)
-        check_rows(config)
-        return config
+        from strop.cli.checking import check_whole
+
+        return check_whole(asked.job_file, asked.overrides, asked.given_by, load_functions=False)
 
     def describe(self, config: JobConfig) -> dict[str, Any]:
         return describe(config)
@@ -77,7 +60,7 @@ def _bad_rows(job: dict[str, Any]) -> list[Problem]:
     except ValueError:  # told as such
         return []
     paths = [Path(dataset["file_name"]) for dataset in job.get("datasets", [])]
-    return [_named(problem, path) for path in paths for problem in _row_problems(path, form)]
+    return [_named(problem, path) for path in paths for problem in row_problems(path, form)]
 
 
 def _long_rows(config: JobConfig) -> list[Problem]:
@@ -87,7 +70,8 @@ def _long_rows(config: JobConfig) -> list[Problem]:
     return problems
 
 
-def _row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
+def row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
+    """Every bad row of a file, lengths aside."""
     try:
         if not form.offline:
             load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)

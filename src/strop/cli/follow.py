@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from strop.cli.next_steps import program
 from strop.cli.text import t
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import PLANNED_EVENT, JobStatus
+from strop.schema.job import PLANNED_EVENT, PREPARING_EVENT, JobStatus
 from strop.schema.shown import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
 """By how a job ended; as `strop run` ends."""
-
-PREPARING_EVENT = "preparing"
-"""Something that takes a while before the job's first step."""
 
 REFUSED_EVENT = "refused"
 """The job could not begin: its file or its rows are wrong."""
@@ -72,7 +70,7 @@ class Following:
                 if item.kind == PREPARING_EVENT:
                     self._live.say(item.message)
                 elif item.kind not in _QUIET and note not in self._told_otherwise:
-                    self._live.event(item.kind, item.message)
+                    self._live.event(item.kind, item.message, step=item.step, data=item.data)
             case Saved() if self._own:
                 self._live.checkpoint(
                     item.step,
@@ -126,15 +124,23 @@ def follow(
     return client.jobs.get(job_id)
 
 
-def tell_end(client: Client, job: JobInfo, console: Console) -> None:
-    """How it ended and what to do next."""
+def tell_end(client: Client, job: JobInfo, console: Console, *, again: str | None = None) -> None:
+    """How it ended and what to do next; `again` is the command that goes on from its checkpoint here."""
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     if job.status is JobStatus.SUCCEEDED:
-        console.print(f"strop deployments create {job.finetuned_output}", highlight=False, markup=False)
+        say(f"{program()} deployments create {job.finetuned_output}")
     elif job.status is JobStatus.FAILED:
         console.print(job.message or t("no reason was given", "没有给出原因"), style="red", markup=False)
-        console.print(f"strop jobs logs {job.job_id}", highlight=False, markup=False)
+        say(f"{program()} jobs logs {job.job_id}")
     elif job.status is JobStatus.CANCELED:
         saved = client.jobs.checkpoints(job.job_id)
-        if saved:
-            where = t(f"checkpoint of step {saved[-1].step}", f"第 {saved[-1].step} 步的检查点")
-            console.print(f"{where}: strop models publish {job.job_id} NAME", highlight=False, markup=False)
+        if not saved:
+            say(t("no step was finished, so nothing was kept", "没有完成任何一步，因此没有保存检查点"))
+            return
+        where = t(f"checkpoint of step {saved[-1].step}", f"第 {saved[-1].step} 步的检查点")
+        say(f"{where}: {program()} models publish {job.job_id} NAME")
+        if again is not None:
+            say(t(f"go on:  {again}", f"继续:  {again}"))

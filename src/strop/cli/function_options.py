@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from strop.cli.text import t
 from strop.functions import validation_text
 from strop.functions.ark import input_of_body, is_ark_body
-from strop.functions.hints import input_hints
+from strop.functions.hints import input_hints, missing_input
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 
@@ -146,3 +146,19 @@ def typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInpu
         return INPUT_OF[func_type].model_validate({**values, "func_type": func_type})
     except ValidationError as error:
         raise typer.BadParameter(validation_text(error, show_values=False), param_hint="--input") from error
+
+
+def told_missing(func_type: FunctionType | None, values: dict[str, Any]) -> str | None:
+    """After a call that failed: what the input lacks that every run gives, with an example."""
+    if func_type is None or (missing := missing_input(func_type, values)) is None:
+        return None
+    example = {
+        FunctionType.ROLLOUT: '{"messages": [{"role": "user", "content": "..."}]}',
+        FunctionType.REWARD: '{"agent_output": {"messages": [{"role": "assistant", "content": "..."}]}}',
+        FunctionType.GROUP_REWARD: '{"agent_outputs": [{"messages": [{"role": "assistant", "content": "..."}]}]}',
+    }[func_type]
+    return t(
+        f"the input has no {missing}, which every run gives: the function may fail for that alone\n"
+        f"  fix: give it, e.g. {example}",
+        f"输入缺少 {missing}，而训练时总会提供：函数失败可能只是因为这一点\n  修正：请补上，例如 {example}",
+    )

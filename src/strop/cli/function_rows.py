@@ -19,6 +19,7 @@ from strop.cli.function_options import (
     local_instance,
     parsed_object,
     refuse_contradiction,
+    told_missing,
     typed_input,
 )
 from strop.cli.function_output import json_text, message_text
@@ -125,10 +126,21 @@ async def try_rows(
                 async with gate:
                     return Tried(values=values, reply=await instance.call(typed_input(kind, values)))
 
-            return await asyncio.gather(*(one(values) for values in inputs))
+            tried = await asyncio.gather(*(one(values) for values in inputs))
+            _tell_missing(kind, tried)
+            return tried
         except FunctionError as error:
             typer.echo(f"not_started: {error}", err=True)
             raise typer.Exit(1) from error
+
+
+def _tell_missing(kind: FunctionType, tried: list[Tried]) -> None:
+    """Of the first row that failed and lacks what every run gives."""
+    for number, one in enumerate(tried, 1):
+        missing = None if one.reply.ok else told_missing(kind, one.values)
+        if missing is not None:
+            typer.echo(t(f"row {number}: {missing}", f"第 {number} 行：{missing}"), err=True)
+            return
 
 
 def _completed(row: dict[str, Any], kind: FunctionType, policy: Policy, number: int) -> dict[str, Any]:

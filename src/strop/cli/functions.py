@@ -21,6 +21,7 @@ from strop.cli.function_options import (
     parsed_object,
     refuse_contradiction,
     spec_of,
+    told_missing,
     typed_input,
 )
 from strop.cli.function_output import json_text, pretty
@@ -43,6 +44,8 @@ app = typer.Typer(
 
 REGISTERED = re.compile(r"(ro|rw|grw)-(ins-)?[0-9a-f]{24}")
 """Ids of functions and instances of a server; no class path looks like that."""
+
+_KIND_OF = {"ro": FunctionType.ROLLOUT, "rw": FunctionType.REWARD, "grw": FunctionType.GROUP_REWARD}
 
 app.command(
     help=t(
@@ -136,18 +139,21 @@ def try_out(
         with policy:
             tried = asyncio.run(try_rows(spec_of(classpath, root, timeout), func_type, rows, policy))
         raise typer.Exit(show_rows(tried, as_json=as_json, save=save))
-    values = parsed_object(text)
+    values, kind = parsed_object(text), func_type
     try:
         if REGISTERED.fullmatch(classpath):
             reply = _call_registered(classpath, func_type, values, server)
+            kind = func_type or _KIND_OF[classpath.partition("-")[0]]
         else:
-            reply = asyncio.run(_call_once(spec_of(classpath, root, timeout), func_type, values))
+            kind, reply = asyncio.run(_call_once(spec_of(classpath, root, timeout), func_type, values))
     except FunctionError as error:
-        reply = FunctionReply(error=str(error), error_code="not_started")
+        kind, reply = None, FunctionReply(error=str(error), error_code="not_started")
     if as_json:
         typer.echo(json_text(reply))
     if not reply.ok:
         typer.echo(f"{reply.error_code}: {reply.error}", err=True)
+        if (missing := told_missing(kind, values)) is not None:
+            typer.echo(missing, err=True)
         raise typer.Exit(1)
     if reply.output is not None and not as_json:
         typer.echo("\n".join(pretty(reply.output, reply.latency_s)))
@@ -168,8 +174,10 @@ def _call_registered(
     )
 
 
-async def _call_once(spec: WorkerSpec, wanted: FunctionType | None, values: dict[str, Any]) -> FunctionReply:
+async def _call_once(
+    spec: WorkerSpec, wanted: FunctionType | None, values: dict[str, Any]
+) -> tuple[FunctionType, FunctionReply]:
     async with local_instance(spec) as instance:
         func_type = await instance.start()
         refuse_contradiction(func_type, wanted, spec)
-        return await instance.call(typed_input(func_type, values))
+        return func_type, await instance.call(typed_input(func_type, values))

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from strop.cli.next_steps import program
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
 
@@ -19,12 +20,28 @@ def template_names() -> list[str]:
     return sorted(one.name for one in files("strop").joinpath("templates").iterdir() if one.is_dir())
 
 
+TEMPLATES = {
+    "calculator": ("an agent with a tool, over two turns", "会调用工具的智能体，两轮对话"),
+    "langgraph-mcp": ("an agent on LangGraph with MCP tools", "基于 LangGraph、使用 MCP 工具的智能体"),
+    "ark-math": ("rewards alone, in Ark's names; no agent", "只有奖励函数，沿用 Ark 的命名；无智能体"),
+    "judge": ("a reward that asks a model to grade", "由模型打分的奖励"),
+}
+"""What each begins with, in English and Chinese; the order is that of the help."""
+
+
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty.", "新建或空的目录。"))
     ],
     template: Annotated[
-        str, typer.Option("--template", help=t("What it begins as.", "使用的模板。"))
+        str,
+        typer.Option(
+            "--template",
+            metavar="NAME",
+            help=t("What it begins with: ", "使用的模板：")
+            + t("; ", "；").join(f"{name}, {t(*told)}" for name, told in TEMPLATES.items())
+            + t(".", "。"),
+        ),
     ] = "calculator",
 ) -> None:
     names = template_names()
@@ -51,6 +68,6 @@ def init(
         t("next:", "接下来："),
         f"  cd {folder}",
         "  python -m pytest",
-        "  strop run job.yaml --dry-run",
+        f"  {program()} run job.yaml --dry-run",
         sep="\n",
     )

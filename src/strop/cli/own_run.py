@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from strop.cli.interrupts import EXIT_CANCELED, Interrupts, leaving_at_once
+from strop.cli.interrupts import EXIT_CANCELED, Interrupts, ending_text, leaving_at_once
+from strop.cli.next_steps import Given, after_failure, went_on
 from strop.cli.text import t
 from strop.errors import ConflictError, RequestError, StropError
 from strop.schema.job import JobStatus
@@ -46,13 +47,17 @@ Ended = Callable[["Client", "JobInfo"], None]
 """Looks at a job that has SUCCEEDED, while its server is still there."""
 
 
-def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | None = None) -> dict[str, Any]:
-    """Train to the end or to Ctrl-C. Returns what `strop run --json` prints.
+def train_with_own_server(
+    asked: LocalRun, console: Console, *, job: Path, then: Ended | None = None
+) -> dict[str, Any]:
+    """Train to the end or to Ctrl-C. Returns what `strop run --json` prints. `job` is the file as its user named it.
 
     Raises:
-        RequestError: the job file or its rows are wrong. StropError: the job FAILED; says which job, and why.
-        typer.Exit: a second Ctrl-C ended it without a checkpoint.
+        RequestError: the job file or its rows are wrong. StropError: the job FAILED; says which job, why, and
+            what to type next.
+        typer.Exit: a second Ctrl-C ended it at once; what was kept and how to go on has been told.
     """
+    typed: Given = (asked.overrides, asked.given_by)
     with leaving_at_once():
         from strop.cli.follow import REFUSED_EVENT, RESULT_EVENT, Alarms, follow
         from strop.cli.private_server import private_server
@@ -69,12 +74,19 @@ def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | No
         ended = follow(client, job_id, console, own=True, told=alarms.told)
         interrupts.rest()
         if ended.status is JobStatus.FAILED:
-            refused = bool(client.jobs.events(job_id, kind=REFUSED_EVENT))
-            raise (RequestError if refused else StropError)(f"{job_id}: {ended.message}")
+            if client.jobs.events(job_id, kind=REFUSED_EVENT):
+                raise RequestError(f"{job_id}: {ended.message}")
+            saved = bool(client.jobs.checkpoints(job_id))
+            what_next = after_failure(job, typed, job_id=job_id, saved=saved)
+            raise StropError(f"{job_id}: {ended.message}\n{what_next}")
         results = client.jobs.events(job_id, kind=RESULT_EVENT)
         if not results:
-            text = t("ended at once, without a checkpoint", "已立即结束，未保存检查点")
-            console.print(f"{job_id}   {ended.status.value}   {text}", style="yellow", highlight=False)
+            console.print(
+                f"{job_id}   {ended.status.value}   {t('ended at once', '已立即结束')}", highlight=False
+            )
+            saved = bool(client.jobs.checkpoints(job_id))
+            for line in went_on(job, typed, job_id=job_id, saved=saved):
+                console.print(line, highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(EXIT_CANCELED)
         if then is not None and ended.status is JobStatus.SUCCEEDED:
             then(client, ended)
@@ -82,11 +94,7 @@ def train_with_own_server(asked: LocalRun, console: Console, *, then: Ended | No
 
 
 def _say_ending(console: Console) -> None:
-    text = t(
-        "ending after the current phase, with a checkpoint; once more to end without one",
-        "当前阶段结束后保存检查点并退出；再按一次则不保存",
-    )
-    console.print(text, style="yellow")
+    console.print(ending_text(), style="yellow")
 
 
 def _cancel(client: Client, job_id: str, console: Console) -> None:

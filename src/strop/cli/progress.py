@@ -1,6 +1,7 @@
 """Recorder calls -> a live terminal: step, reward, validation, tokens per second, time left.
 
-One of the recorders a run talks to. Where the output is no terminal it prints one line a step instead.
+One of the recorders a run talks to. Where the output is no terminal it prints one line a step instead, and a line
+now and then of what takes long.
 """
 
 from __future__ import annotations
@@ -13,26 +14,28 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
+from strop.cli.pulse import Pulse
 from strop.cli.text import t
 from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import JobStatus
+from strop.schema.job import PHASE_WORDS, TARGET_REACHED_EVENT, JobStatus
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
 _TAUGHT = "actor/distillation/loss"
 _HELD_OUT = {MEAN_AT_1: ".2f", f"{VALIDATION}loss": ".4f"}
 """The measure of a validation, by the kind of training, and how it is shown."""
-_PHASES = {
-    "rollout": ("sampling", "采样"),
-    "reward": ("scoring", "打分"),
-    "validation": ("validating", "验证"),
-    "update": ("updating", "更新"),
-    "reference": ("asking the reference", "计算参考模型"),
-}
 
 
 class LiveProgress(Listener):
@@ -47,23 +50,46 @@ class LiveProgress(Listener):
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
+            TimeElapsedColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,
         )
         self._steps: TaskID | None = None
         self._phase: TaskID | None = None
+        self._shown_phase = ""
+        self._pulse = Pulse(lambda text: self._print(f"       {text}", style="dim"))
 
     def __enter__(self) -> Self:
         self._bars.start()
-        self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps)
+        self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps or None)
         self._phase = self._bars.add_task("", total=None, visible=False)
+        if not self._console.is_terminal:
+            self._pulse.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._pulse.stop()
         self._bars.stop()
+
+    def _print(self, text: str, *, style: str | None = None) -> None:
+        self._pulse.said()
+        self._console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+    def _show_phase(self, text: str, done: int, total: int | None) -> None:
+        """The second bar: what the run is busy with now."""
+        if self._phase is not None:
+            if text != self._shown_phase:
+                self._bars.reset(self._phase, total=total)
+            self._shown_phase = text
+            self._bars.update(self._phase, description=text, completed=done, total=total, visible=True)
+
+    def _hide_phase(self) -> None:
+        self._pulse.rest()
+        if self._phase is not None:
+            self._bars.update(self._phase, visible=False)
 
     def plan(self, total_steps: int) -> None:
         """Tell of how many steps the run is, once that is known."""
@@ -73,7 +99,9 @@ class LiveProgress(Listener):
 
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
-        self._console.print(text, style="dim", highlight=False, markup=False)
+        self._print(text, style="dim")
+        self._pulse.doing(text)
+        self._show_phase(text, 0, None)
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         pass  # the end of a run is told by whoever started it
@@ -82,18 +110,17 @@ class LiveProgress(Listener):
         """A step's own values, its validation and its saving come one by one."""
         for measure in _HELD_OUT.keys() & values.keys():
             value = format(values[measure], _HELD_OUT[measure])
-            self._console.print(
+            self._print(
                 t(f"before training        validation {value}", f"训练前          验证 {value}")
                 if step == 0
                 else t(
                     f"after step {step:>3}/{self.total_steps}     validation {value}",
                     f"第 {step:>3}/{self.total_steps} 步之后   验证 {value}",
                 ),
-                highlight=False,
                 style="bold",
             )
         if any(name in values for name in (_REWARD, _TAUGHT, "lm/loss", "dpo/loss")):
-            self._console.print(self._line(step, values), highlight=False, soft_wrap=True)
+            self._print(self._line(step, values))
             if self._steps is not None:
                 self._bars.update(self._steps, completed=step)
         self._steps_since(step)
@@ -149,24 +176,34 @@ class LiveProgress(Listener):
         best: bool,
     ) -> None:
         better = t(", the best so far", "，目前最佳") if best else ""
-        self._console.print(
-            t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}"),
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        self._print(
+            t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}")
         )
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
+        self._pulse.said()
+        if kind == TARGET_REACHED_EVENT and data is not None:
+            message = t(message, _target_reached(step, data))
         tell_note(self._console, message)
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        if self._phase is not None:
-            name = t(*_PHASES.get(phase, (phase, phase)))
-            self._bars.update(
-                self._phase, description=name, completed=done, total=total, visible=done < total
-            )
+        if done >= total:
+            self._hide_phase()
+            return
+        name = t(*PHASE_WORDS.get(phase, (phase, phase)))
+        # An update is one piece of work: how far it is nobody knows.
+        self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
+        self._show_phase(name, done, total)
+
+
+def _target_reached(step: int | None, data: Mapping[str, Any]) -> str:
+    times = f"连续 {data['count']} 次" if data["count"] > 1 else ""
+    return (
+        f"在第 {step} 步（共 {data['of']} 步）之后停止：验证{times}达到目标"
+        f"（{data['validation']:.4g}，目标 {data['target']:.4g}）"
+    )
 
 
 def tell_note(console: Console, message: str) -> None:

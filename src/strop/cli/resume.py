@@ -179,7 +179,10 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
     )
     start = start_position(config, training, validation, code_hashes(config))
     position = saved_position(resumed.saved, start, accept_changes=accept_changes)
-    through = position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
+    reached = position.has_reached(hyper)
+    through = (
+        reached or position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
+    )
     if not resumed.saved["published"] or not through:
         return None
     return RunResult(
@@ -191,6 +194,7 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         sampled_tokens=position.sampled_tokens,
         trained_tokens=position.trained_tokens,
         already_finished=True,
+        target_reached=reached,
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +11,7 @@ import typer
 from rich.console import Console
 
 from strop.cli.interrupts import EXIT_CANCELED, leaving_at_once
+from strop.cli.next_steps import Given, after
 from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
@@ -75,8 +74,8 @@ def run(
         typer.Option(
             "--dry-run",
             help=t(
-                "Check the file, print each value and where it comes from, stop. JSON with --json or in a pipe.",
-                "只检查文件，打印每个值及其来源后停止；加 --json 或用于管道时输出 JSON。",
+                "Check the file, its rows and its functions, print each value and where it comes from, stop.",
+                "检查文件、数据与函数，打印每个值及其来源后停止。",
             ),
         ),
     ] = False,
@@ -112,16 +111,26 @@ def run(
 
         refuse_local(out=out, resume=resume)
         raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
-    with leaving_at_once():
-        config = load(job, *asked)
     if dry_run:
-        from strop.cli.flow import check_rows
+        from strop.cli.checking import check_whole
+        from strop.cli.dry_run import print_resolved, say_ok
 
-        check_rows(config)
-        check_functions(config)
-        print_resolved(config, as_json=as_json or not sys.stdout.isatty())
+        config = check_whole(job, *asked, load_functions=True)
+        print_resolved(config, as_json=as_json)
+        if not as_json:
+            say_ok(config, job, asked)
         return
     console = Console(stderr=as_json, markup=False, emoji=False)
+    if resume is not None:
+        from strop.cli.resume_there import resume_there
+
+        status = resume_there(resume, asked, console, out=out, accept_changes=accept_changes, as_json=as_json)
+        if status is not None:
+            raise typer.Exit(status)
+    with leaving_at_once():
+        from strop.cli.checking import check_whole
+
+        config = check_whole(job, *asked, load_functions=False)
     with leaving_at_once():
         from strop.cli.run_place import place_of_run
         from strop.cli.run_place import told as place_told
@@ -139,16 +148,16 @@ def run(
     told = told or _train(job, asked, resumed, out, console, accept_changes=accept_changes)
     if as_json:
         print(json.dumps(told, indent=2))
-    else:
-        report(console, told)
+    for line in after(told, job, asked):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     if told["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
 
 
 run.__doc__ = t(
-    "Train the job of a YAML file. Ctrl-C ends it with a checkpoint; a second one without, or leaves the rest to "
-    "the server that trains it.",
-    "训练 YAML 文件描述的任务。按 Ctrl-C 会保存检查点后结束；再按一次则不保存，或交由训练它的服务收尾。",
+    "Train the job of a YAML file. Ctrl-C ends it, and every finished step is kept; a second one ends it at once, "
+    "or leaves the rest to the server that trains it.",
+    "训练 YAML 文件描述的任务。按 Ctrl-C 结束，已完成的步都会保存；再按一次则立即结束，或交由训练它的服务收尾。",
 )
 
 
@@ -181,7 +190,7 @@ def _train(
         resume=resumed.checkpoint if resumed is not None else None,
         accept_changes=accept_changes,
     )
-    return train_with_own_server(local, console)
+    return train_with_own_server(local, console, job=job)
 
 
 def finished(
@@ -208,24 +217,6 @@ def finished(
     return summary(config, resumed.job_id, ended, published_as=None)
 
 
-def check_functions(config: JobConfig) -> None:
-    """Load every function in a worker, as the run will, and end the workers again.
-
-    Raises:
-        FunctionError: every function whose class is not there or cannot be imported, with the user's part of
-            the traceback.
-    """
-    from strop.runtime.pool import WorkerPool
-
-    async def load_all() -> None:
-        workspace = Path(config.workspace_dir)
-        async with WorkerPool(config.functions, root=workspace, job_id="dry-run", on_line=lambda *_: None):
-            pass
-
-    if config.functions:
-        asyncio.run(load_all())
-
-
 def refuse_local(**given: str | Path | None) -> None:
     """Options that name folders of this machine mean nothing to a server.
 
@@ -237,8 +228,8 @@ def refuse_local(**given: str | Path | None) -> None:
             place=f"--{name}",
             message=t("is a folder of this machine, not of the server", "是本机目录，与服务无关"),
             fix=t(
-                "leave it out; `strop jobs resume` goes on with a job",
-                "请去掉；用 `strop jobs resume` 继续任务",
+                "leave it out; a job that was paused goes on by: strop jobs resume ID",
+                "请去掉；暂停的任务用 strop jobs resume ID 继续",
             ),
         )
         for name, value in given.items()
@@ -258,10 +249,6 @@ def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobCo
     from strop.policy.model_names import complaint
 
     return load_job(job, given, given_by=given_by, check_model=complaint)
-
-
-Given = tuple[dict[str, object], dict[str, str]]
-"""Overrides for `load_job`, and who gave each."""
 
 
 def given(settings: list[str], *, steps: int | None = None, seed: int | None = None) -> Given:
@@ -293,48 +280,3 @@ def overrides(settings: list[str], options: Mapping[str, tuple[str, object]]) ->
 
 def _refused(message: str, fix: str) -> ConfigError:
     return ConfigError("--set", [Problem(place="--set", message=message, fix=fix)])
-
-
-def print_resolved(config: JobConfig, *, as_json: bool) -> None:
-    """Every value as the run would use it, with its origin."""
-    from rich.table import Table
-
-    from strop.pipeline.resolved import describe, told_origin
-
-    described = describe(config)
-    if as_json:
-        print(json.dumps(described, indent=2, ensure_ascii=False))
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
-        table.add_column(title, overflow="fold")
-    for key, origin in described["origins"].items():
-        if key.startswith("training.resources.") and origin == "default":
-            continue  # a cloud's words, which choose nothing here
-        value = value_at(described, key)
-        shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
-        style = "dim" if origin.startswith("default") else ""
-        table.add_row(
-            key.removeprefix("training.hyper_parameters."), shown, t(*told_origin(origin)), style=style
-        )
-    Console(highlight=False, markup=False, emoji=False).print(table)
-
-
-def value_at(described: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted key, as `functions[0].timeout`."""
-    value: Any = described
-    for part in key.replace("[", ".").replace("]", "").split("."):
-        value = value[int(part)] if isinstance(value, list) else value[part]
-    return value
-
-
-def report(console: Console, told: Mapping[str, Any]) -> None:
-    """Tell a person how it ended and what to do next."""
-    steps, name = told["steps"], told["published_as"]
-    ended = f"{told['job_id']}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")
-    console.print(ended, highlight=False, markup=False)
-    if told["checkpoint"] is not None:
-        model = name or told["checkpoint"]
-        console.print(f"strop chat {model}", highlight=False, soft_wrap=True, markup=False)
-    if name is not None:
-        console.print(f"strop serve {name}", highlight=False, soft_wrap=True, markup=False)

@@ -33,12 +33,17 @@ def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> 
     url = running_server()
     if url is None:
         return RunPlace()
-    for option, value in (("--out", out), ("--resume", resume)):
-        if value is not None:
-            why = t(f"{option} names a folder of this command's own", f"{option} 指定的是本命令自己的目录")
-            return RunPlace(why=why)
+    if out is not None:
+        why = t("--out names a folder of this command's own", "--out 指定的是本命令自己的目录")
+        return RunPlace(why=why)
+    if resume is not None:
+        why = t("--resume goes on from a checkpoint of this machine", "--resume 从本机的检查点继续")
+        return RunPlace(why=why)
     if any(one.tracking_uri is not None and not is_server(one.tracking_uri) for one in config.trackers):
-        why = t("a tracking_uri names a place on this machine", "tracking_uri 指定的是本机的位置")
+        why = t(
+            "it takes no tracking_uri but http:// or https://",
+            "它只接受 http:// 或 https:// 形式的 tracking_uri",
+        )
         return RunPlace(why=why)
     why = _obstacle(url, config)
     return RunPlace(url=url) if why is None else RunPlace(why=why)

@@ -68,7 +68,8 @@ class Session:
 
 
 class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory."""
+    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
+    they change."""
 
     def __init__(self, learner: Learner, engine: Engine) -> None:
         self._learner = learner
@@ -78,6 +79,9 @@ class EnginePublisher:
         version = self._learner.policy_version
         self._engine.load_weights(self._learner.weights(), version=version)
         return version
+
+    def withdraw(self) -> None:
+        self._engine.drop_weights()
 
 
 @asynccontextmanager

@@ -37,32 +37,51 @@ def submit_file(client: Client, path: Path, given: Mapping[str, object], console
 def run_there(
     server: str, path: Path, given: Mapping[str, object], *, as_json: bool, here: bool = False
 ) -> int:
-    """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job, with a checkpoint; a second one
-    leaves that to the server, as any other end of this process does. A server that is `here` has folders
-    that mean something to its client.
+    """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job; a second one leaves that to the
+    server, as any other end of this process does. A server that is `here` has folders that mean something to
+    its client.
 
     Returns:
         The exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED.
     """
-    from strop.cli.follow import EXIT_STATUS, follow, tell_end
-    from strop.cli.remote import open_client, print_json
+    from strop.cli.next_steps import run_command
+    from strop.cli.remote import open_client
 
     console = Console(stderr=as_json, markup=False, emoji=False)
     with open_client(server) as client:
         made = submit_file(client, path, given, console)
-        # A shell starts what it puts in the background deaf to SIGINT; `strop run` here hears it, too.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            ended = follow(client, made.job_id, console)
-        except KeyboardInterrupt:
-            console.print(t("canceling, with a checkpoint", "正在取消，并保存检查点"), style="yellow")
-            client.jobs.cancel(made.job_id)
-            ended = client.jobs.wait(made.job_id)
-        if as_json:
-            print_json(_summary(client, ended, here=here))
-        else:
-            tell_end(client, ended, console)
-    return EXIT_STATUS[ended.status]
+        again = run_command(path, (dict(given), {}), resume=made.job_id) if here else None
+        return show_to_the_end(client, made.job_id, console, as_json=as_json, here=here, again=again)
+
+
+def show_to_the_end(
+    client: Client, job_id: str, console: Console, *, as_json: bool, here: bool, again: str | None = None
+) -> int:
+    """Follow a job; Ctrl-C cancels it. `again` is the command that goes on from its checkpoint.
+
+    Returns:
+        The exit status.
+    """
+    from strop.cli.follow import EXIT_STATUS, follow, tell_end
+    from strop.cli.remote import print_json
+
+    # A shell starts what it puts in the background deaf to SIGINT; `strop run` here hears it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        ended = follow(client, job_id, console)
+    except KeyboardInterrupt:
+        text = t(
+            "canceling: every finished step is kept; once more to leave that to the server",
+            "正在取消：已完成的步都会保存；再按一次则交由服务收尾",
+        )
+        console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
+        client.jobs.cancel(job_id)
+        ended = client.jobs.wait(job_id)
+    if as_json:
+        print_json(_summary(client, ended, here=here))
+    else:
+        tell_end(client, ended, console, again=again)
+    return EXIT_STATUS.get(ended.status, 0)
 
 
 def _summary(client: Client, job: JobInfo, *, here: bool) -> dict[str, object]:

@@ -234,8 +234,7 @@ class _Saying:
         self._job_id = job_id
 
     def __call__(self, text: str) -> None:
-        from strop.cli.follow import PREPARING_EVENT
-        from strop.schema.job import Event
+        from strop.schema.job import PREPARING_EVENT, Event
         from strop.store.events import record_event
 
         event = Event(job_id=self._job_id, kind=PREPARING_EVENT, message=text, created_at=datetime.now(UTC))

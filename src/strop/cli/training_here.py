@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from strop.cli.interrupts import ending_text
 from strop.cli.text import t
 from strop.schema.job import JobStatus
 
@@ -140,13 +141,7 @@ def listen_to_interrupts(stop: Callable[[], None], console: Console) -> None:
             return
         asked = True
         stop()
-        console.print(
-            t(
-                "ending after the current phase, with a checkpoint; once more to end without one",
-                "当前阶段结束后保存检查点并退出；再按一次则不保存",
-            ),
-            style="yellow",
-        )
+        console.print(ending_text(), style="yellow")
 
     if sys.platform != "win32":
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -167,6 +162,7 @@ def summary(
         "algorithm": kind.value if kind.offline else hyper.algorithm,
         "seed": hyper.seed,
         "steps": result.steps,
+        "target_reached": result.target_reached,
         "validation": [{"step": step, measured: value} for step, value in result.validations],
         "tokens_sampled": result.sampled_tokens,
         "tokens_trained": result.trained_tokens,

@@ -161,14 +161,15 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
 def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:
     where = str(key.path)
     lines = [
-        t(f"Strop is up: open {url}   (API: {url}/docs)", f"Strop 已启动：打开 {url}   （API：{url}/docs）"),
+        t(f"Strop is up: open {url}", f"Strop 已启动：打开 {url}"),
+        t(f"  the API is described at {url}/docs", f"  API 文档： {url}/docs"),
         t("  strop's own commands find it by themselves", "  strop 命令会自动找到它"),
         f"  export DASHSCOPE_HTTP_BASE_URL={url}/api/v1",
         f"  export DASHSCOPE_API_KEY=$(cat {where})",
     ]
     if link is not None:
         lines.insert(
-            1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）：{link}")
+            1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）： {link}")
         )
     if not key.is_there:
         lines[-1] = t(

@@ -188,7 +188,7 @@ class GroupRewardFunctionComponent(AgenticRLFunctionComponent):
     type: Literal[FunctionType.GROUP_REWARD] = FunctionType.GROUP_REWARD  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
-class Training(_Part):
+class TrainingSection(_Part):
     """Hyper-parameters and resources as the server knows them; it checks their names and ranges."""
 
     type: str | None = None
@@ -219,7 +219,7 @@ class Tuning(_Part):
     workspace_dir: str = "."
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     functions: list[AgenticRLFunctionComponent] = Field(default_factory=list[AgenticRLFunctionComponent])
-    training: Training = Field(default_factory=Training)
+    training: TrainingSection = Field(default_factory=TrainingSection)
     trackers: list[str | dict[str, Any]] = Field(default_factory=list)
     diagnosis: dict[str, Any] = Field(default_factory=dict, repr=False)
     observability: dict[str, Any] = Field(default_factory=dict)
@@ -310,7 +310,7 @@ def _names_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
         "functions": AgenticRLFunctionComponent,
         "fcmodel": FunctionComponentModel,
         "runtime": FunctionComponentRuntime,
-        "training": Training,
+        "training": TrainingSection,
     }
     for key in reversed(path):
         if key in names:

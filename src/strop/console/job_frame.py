@@ -12,12 +12,14 @@ from starlette.responses import HTMLResponse
 
 from strop.console.pages import page
 from strop.schema.access import Caller
-from strop.schema.job import Job, JobStatus
+from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
 from strop.server.services import Services
 from strop.store.curves import last_step, last_values, recent_mean
+from strop.store.events import list_events
 from strop.store.job_search import planned_steps
 from strop.store.jobs import get_job
+from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 
 MOVING = (JobStatus.PENDING, JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELING)
@@ -32,7 +34,9 @@ VALIDATION = "validation/data/reward/mean@1"
 class Progress:
     """How far a job is. `total` None: not known yet. `left_s`: seconds, while it trains.
 
-    `measure` is the name of the number that tells whether it learns, with its last value.
+    `measure` is the name of the number that tells whether it learns, with its last value. `target_reached`:
+    it ended before its last step, because validation was good enough. `phase` is what it is busy with now, in
+    English and Chinese, with how far that is; None where nobody has said.
     """
 
     step: int
@@ -41,6 +45,8 @@ class Progress:
     measure: str
     value: float | None
     validation: float | None
+    target_reached: bool
+    phase: tuple[str, str] | None = None
 
     @property
     def share(self) -> float:
@@ -113,7 +119,25 @@ def progress_of(session: Session, job: Job) -> Progress:
         measure=measure,
         value=values[measure][1] if measure in values else None,
         validation=values[VALIDATION][1] if VALIDATION in values else None,
+        target_reached=job.status is JobStatus.SUCCEEDED
+        and bool(list_events(session, job.job_id, kind=TARGET_REACHED_EVENT, limit=1).items),
+        phase=phase_of(session, job, step),
     )
+
+
+def phase_of(session: Session, job: Job, step: int) -> tuple[str, str] | None:
+    """What the trainer said last that it is busy with: a phase, or what it prepares before there is any."""
+    if job.status not in (JobStatus.RUNNING, JobStatus.CANCELING):
+        return None
+    at = find_progress(session, job.job_id)
+    if at is None:
+        said = list_events(session, job.job_id, kind=PREPARING_EVENT).items
+        return (said[-1].message, said[-1].message) if said and not step else None
+    if at.done >= at.total:
+        return None
+    en, zh = PHASE_WORDS.get(at.phase, (at.phase, at.phase))
+    far = f" {at.done}/{at.total}" if at.total > 1 else ""
+    return en + far, zh + far
 
 
 def job_here(session: Session, job_id: str, caller: Caller) -> JobHere:

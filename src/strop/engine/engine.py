@@ -1,7 +1,7 @@
 """Prompts as ids -> sampled ids: the engine's own thread, and the door to it from any other.
 
-`cli` makes one and hands it to the gateway (`submit`) and to the flow (`load_weights`). All work on tensors
-happens in the thread; what comes from outside waits in an inbox between two steps.
+`cli` makes one and hands it to the gateway (`submit`) and to the flow (`drop_weights`, `load_weights`). All
+work on tensors happens in the thread; what comes from outside waits in an inbox between two steps.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from strop.engine.threads import release_team
 from strop.engine.vocabulary import Vocabulary
 from strop.engine.weights import WeightList, WeightSource
 from strop.errors import EngineError
+from strop.memory import give_back_free_memory
 from strop.schema.sampling import Completion, SamplingParams
 
 
@@ -85,6 +86,7 @@ class Engine:
             # Code that is not ours multiplies with whatever kernel fits the number of rows best.
             fused = isinstance(self._forward, FusedLlama)
             self.repeatable = fused and check_neighbours(self._forward, self._attention, vocab)
+        self._loaded = True
         release_team()
         self._seeds = np.random.default_rng(config.seed)
         self._policy_version = 0
@@ -195,10 +197,34 @@ class Engine:
         release_team()
 
         def work() -> None:
+            if not self._loaded:
+                give_back_free_memory()  # what the learner's update has left
             self._forward.load(weights)
             self._scheduler.forget_kv()
             self._policy_version = version
+            self._loaded = True
 
+        self._between_steps(work)
+
+    def drop_weights(self) -> None:
+        """Give the memory of weights and KV back until `load_weights` brings others; waits until it is free.
+
+        For a learner that updates on the same machine while nobody samples: its activations and the engine's
+        copy are then never there at once. Whatever is submitted or running meanwhile waits for the weights.
+        """
+
+        def work() -> None:
+            if not self._loaded:
+                return
+            self._loaded = False
+            self._forward.drop()
+            self._cache.give_back()
+            give_back_free_memory()
+
+        self._between_steps(work)
+
+    def _between_steps(self, work: Callable[[], None]) -> None:
+        """Let the engine's thread do something, and wait for it; where none runs, do it here."""
         errand = _Errand(work)
         with self._news:
             if self._failure is not None:
@@ -271,7 +297,8 @@ class Engine:
         try:
             with torch.inference_mode():
                 while self._take_news():
-                    self._step()
+                    if self._loaded:
+                        self._step()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear of it
             reason = EngineError(f"the engine's thread failed: {type(error).__name__}: {error}")
             reason.__cause__ = error
@@ -283,7 +310,7 @@ class Engine:
         """Wait for something to do, do errands, fetch the inbox. False when the engine closes."""
         with self._news:
             scheduler = self._scheduler
-            while not (self._closing or self._inbox or self._errands or scheduler.busy):
+            while not (self._closing or self._inbox or self._errands or (scheduler.busy and self._loaded)):
                 release_team()
                 self._news.wait()
             if self._closing:

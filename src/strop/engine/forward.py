@@ -30,6 +30,10 @@ class Forward(Protocol):
         """Copy checked weights, named as in the model's `state_dict`, into the sampling precision."""
         ...
 
+    def drop(self) -> None:
+        """Free the weights; `load` brings others before the next logits are asked for."""
+        ...
+
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         """Compute the batch's tokens, write their KV, give float32 logits (M, V) of `logit_rows_M`."""
         ...
@@ -121,9 +125,17 @@ class HubForward:
         self._keeps_rows = "logits_to_keep" in inspect.signature(type(self._model).forward).parameters
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
+        for parameter in self._model.parameters():
+            storage = parameter.untyped_storage()
+            begin = parameter.storage_offset() * parameter.itemsize
+            storage.resize_(max(int(storage.nbytes()), int(begin + parameter.nbytes)))
         own = self._model.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
+
+    def drop(self) -> None:
+        for parameter in self._model.parameters():
+            parameter.untyped_storage().resize_(0)
 
     def adapt(self, change: LowRank) -> Adapter:
         raise EngineError(

@@ -75,11 +75,14 @@ class FusedLlama:
         half = shape.head_dim // 2
         self._side_by_side = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
         self._rotation_L1D = _rotations(model, max_length).to(device)
-        self._layers: list[_Layer] = []
-        self._embedding_VE = self._norm_E = torch.empty(0)
-        self._head: Linear | None = None
+        self._layers: list[_Layer]
+        self._embedding_VE: Tensor
+        self._norm_E: Tensor
+        self._head: Linear | None
+        self.drop()
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
+        self.drop()
         # One layer after the other, so that never more than one layer exists twice in the source's precision.
         layers = [self._load_layer(weights, f"model.layers.{index}.") for index in range(self._num_layers)]
         self._embedding_VE = self._own(weights["model.embed_tokens.weight"])
@@ -87,6 +90,10 @@ class FusedLlama:
         head_VE = weights["lm_head.weight"][: self._vocab]
         self._head = make_linear(self._own(head_VE), None, packed=self._packed)
         self._layers = layers
+
+    def drop(self) -> None:
+        self._layers, self._head = [], None
+        self._embedding_VE = self._norm_E = torch.empty(0)
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         if self._head is None:

@@ -46,12 +46,10 @@ class KVCache:
         self.shape = shape
         self.num_slots = num_slots
         self.max_length = max_length
-        self.data = _zeros(
-            (shape.num_layers, 2, num_slots, shape.num_kv_heads, max_length, shape.head_dim),
-            shape.dtype,
-            device,
-        )
-        self.flat_layers = [layer.view(-1, shape.head_dim) for layer in self.data]
+        self._device = device
+        self.data: Tensor
+        self.flat_layers: list[Tensor]
+        self._allocate()
         self.tokens_SL = np.zeros((num_slots, max_length), dtype=np.int64)
         self.logprobs_SL = np.zeros((num_slots, max_length), dtype=np.float32)
         self.versions_SL = np.zeros((num_slots, max_length), dtype=np.int64)
@@ -113,8 +111,19 @@ class KVCache:
 
     def wipe(self) -> None:
         """Drop all KV and its numbers, after some that were not finite: 0 times NaN is NaN."""
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Drop all KV and the memory that it took; what is written later takes memory again."""
         self.forget()
-        self.data.zero_()
+        del self.data, self.flat_layers
+        self._allocate()
+
+    def _allocate(self) -> None:
+        shape = self.shape
+        sizes = (shape.num_layers, 2, self.num_slots, shape.num_kv_heads, self.max_length, shape.head_dim)
+        self.data = _zeros(sizes, shape.dtype, self._device)
+        self.flat_layers = [layer.view(-1, shape.head_dim) for layer in self.data]
 
 
 def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -43,6 +43,33 @@ def input_hints(func_type: FunctionType, values: Mapping[str, Any]) -> list[str]
     return hints + _extra_hints("rollout_extra", values.get("rollout_extra"), fields, values)
 
 
+def missing_input(func_type: FunctionType, values: Mapping[str, Any]) -> str | None:
+    """What every run gives a function of this type and this input has not: a failure may come of that alone.
+
+    >>> missing_input(FunctionType.REWARD, {"agent_output": {"messages": []}})
+    'agent_output.messages'
+    >>> missing_input(FunctionType.GROUP_REWARD, {"agent_outputs": [{"messages": [{}]}, {}]})
+    'agent_outputs[1].messages'
+    """
+    match func_type:
+        case FunctionType.ROLLOUT:
+            return None if values.get("messages") else "messages"
+        case FunctionType.REWARD:
+            return None if _has_messages(values.get("agent_output")) else "agent_output.messages"
+        case FunctionType.GROUP_REWARD:
+            outputs = values.get("agent_outputs")
+            if not isinstance(outputs, list) or not outputs:
+                return "agent_outputs"
+            missing = (
+                index for index, one in enumerate(cast("list[Any]", outputs)) if not _has_messages(one)
+            )
+            return next((f"agent_outputs[{index}].messages" for index in missing), None)
+
+
+def _has_messages(output: object) -> bool:
+    return isinstance(output, Mapping) and bool(cast("Mapping[str, Any]", output).get("messages"))
+
+
 def _sections(key: str, value: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(value, Mapping):
         yield key, cast("Mapping[str, Any]", value)

@@ -49,9 +49,20 @@ def load_job(
         ConfigError: everything that is wrong, each with `file:line`, key and fix.
 
     """
+    return inspect_job(read_with(path, overrides, given_by=given_by), check_model).checked()
+
+
+def read_with(
+    path: Path, overrides: Mapping[str, Any] | None = None, *, given_by: Mapping[str, str] | None = None
+) -> JobFile:
+    """What a file says, with the overrides of `load_job`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
     file = read_job_file(path)
     apply_overrides(file, overrides or {}, given_by or {})
-    return check_job(file, check_model)
+    return file
 
 
 def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig:
@@ -60,13 +71,42 @@ def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig
     Raises:
         ConfigError: everything that is wrong, each with its place, key and fix.
     """
+    return inspect_job(file, check_model).checked()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A job with everything that is wrong with its keys and paths, so that more may be looked at beside them.
+
+    `config` holds stand-ins where `trusted` denies a path. `problems` are in the file's order.
+    """
+
+    file: JobFile
+    config: JobConfig
+    trusted: Callable[[KeyPath], bool]
+    problems: list[Problem]
+
+    def checked(self, more: Iterable[Problem] = ()) -> JobConfig:
+        """
+        Raises:
+            ConfigError: there are problems, or `more`.
+        """
+        problems = [*self.problems, *more]
+        if problems:
+            raise ConfigError(str(self.file.path), sorted(problems, key=_order))
+        return self.config.with_origins(origins_of(self.config, self.file))
+
+
+def inspect_job(file: JobFile, check_model: CheckModel | None = None) -> Inspected:
+    """
+    Raises:
+        ConfigError: so much is wrong that there is no job to look at.
+    """
     translate_ark_names(file)
     checked = check_keys(file)
     config, file_problems = _with_absolute_paths(checked, file, check_model)
     problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
-    if problems:
-        raise ConfigError(str(file.path), sorted(problems, key=_order))
-    return config.with_origins(origins_of(config, file))
+    return Inspected(file, config, checked.trusted, problems)
 
 
 def _with_absolute_paths(

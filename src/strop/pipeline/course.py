@@ -26,7 +26,7 @@ from strop.pipeline.stop import StopFlag, Stopped
 from strop.pipeline.stopwatch import Stopwatch
 from strop.pipeline.validation import validation_is_due
 from strop.schema.config import JobConfig
-from strop.schema.job import JobStatus
+from strop.schema.job import TARGET_REACHED_EVENT, JobStatus
 
 OverlapNotes = Callable[[Dataset[Item], Dataset[Item]], Sequence[str]]
 """What to say of rows that are trained on and validated on."""
@@ -35,7 +35,8 @@ OverlapNotes = Callable[[Dataset[Item], Dataset[Item]], Sequence[str]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """How a run ended. `validations` holds (step, mean@1), of an offline run (step, loss); `checkpoint` is
-    the newest, `best` the one that validated best, if any. `already_finished`: nothing was left to do."""
+    the newest, `best` the one that validated best, if any. `already_finished`: nothing was left to do.
+    `target_reached`: validation is as good as `early_stopping_target` asks."""
 
     status: JobStatus
     steps: int
@@ -45,6 +46,7 @@ class RunResult:
     sampled_tokens: int
     trained_tokens: int
     already_finished: bool = False
+    target_reached: bool = False
 
 
 async def run_to_its_end(
@@ -78,6 +80,7 @@ async def run_to_its_end(
         sampled_tokens=run.position.sampled_tokens,
         trained_tokens=run.position.trained_tokens,
         already_finished=run.already_finished,
+        target_reached=run.has_reached_target,
     )
 
 
@@ -150,13 +153,22 @@ class Course(ABC, Generic[Item]):
 
     @property
     def is_through(self) -> bool:
-        """Whether the last step is done. Refills use up rows, so the epochs may end before the steps do."""
-        return self.position.step >= self.last_step or self.position.epoch >= self.hyper.n_epochs
+        """Whether the last step is done, or validation has reached its target. Refills use up rows, so the
+        epochs may end before the steps do."""
+        all_done = self.position.step >= self.last_step or self.position.epoch >= self.hyper.n_epochs
+        return all_done or self.has_reached_target
+
+    @property
+    def has_reached_target(self) -> bool:
+        return self.position.has_reached(self.hyper, lower_is_better=self.lower_is_better)
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
         self.tell_notes()
-        await self.before_loading()
+        try:
+            await self.before_loading()
+        except Stopped:
+            return JobStatus.CANCELED
         if resume_from is not None:
             saved = await self.load(resume_from)
             at = self.position.step
@@ -218,9 +230,22 @@ class Course(ABC, Generic[Item]):
                 raise nothing_learned(self.position, critic_warmup=self.hyper.critic_warmup)
             await self.save_if_due()
             if self.is_through:
+                self.tell_early_end()
                 return JobStatus.SUCCEEDED
             self.stop.check()
             await self.step()
+
+    def tell_early_end(self) -> None:
+        at = self.position
+        if self.has_reached_target and at.step < self.last_step:
+            target, count = self.hyper.early_stopping_target, self.hyper.early_stopping_count
+            times = f" {count} times in a row" if count > 1 else ""
+            text = (
+                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times} "
+                f"({at.validation:.4g}, target {target:.4g})"
+            )
+            data = {"target": target, "validation": at.validation, "count": count, "of": self.last_step}
+            self.recorder.event(TARGET_REACHED_EVENT, text, step=at.step, data=data)
 
     async def roll_back(self, reason: NothingFinite) -> None:
         """Go back to the newest checkpoint, and on from there otherwise than before. If that is where the run

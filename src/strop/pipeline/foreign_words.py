@@ -25,6 +25,7 @@ OTHER_NAMES = {
     "max_completion_length": "max_tokens",
     "max_response_length": "max_tokens",
     "test_freq": "eval_steps",
+    "stopping_threshold": "early_stopping_target",
     "save_freq": "save_steps",
     "clip_range": "clip_ratio_low",
     "clip_ratio_c": "dual_clip",

@@ -112,6 +112,12 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
             validated and hyper.eval_steps > steps,
             f"eval_steps {hyper.eval_steps} is beyond the run's {steps} steps: it is only before and after",
         ),
+        (
+            hyper.early_stopping_target is not None
+            and hyper.early_stopping_count * hyper.eval_steps >= steps,
+            f"early_stopping_target cannot end the run before its last step: {hyper.early_stopping_count} x "
+            f"eval_steps {hyper.eval_steps} is not below {steps}",
+        ),
     ]
 
 

@@ -43,6 +43,14 @@ KNOB_TEXTS: dict[str, tuple[str, str]] = {
         "Steps between validations; also before the first step and after the last.",
         "两次验证之间的步数；训练前后也各验证一次。",
     ),
+    "early_stopping_target": (
+        "End the run once validation is this good: mean@1 at least, offline the loss at most.",
+        "验证达到此值即提前结束：mean@1 不低于此值；离线训练为损失不高于此值。",
+    ),
+    "early_stopping_count": (
+        "Validations in a row that must reach early_stopping_target; that before the first step is none.",
+        "须连续达到 early_stopping_target 的验证次数；训练前的那次不计。",
+    ),
     "save_steps": (
         "Steps between checkpoints, with save_strategy steps.",
         "保存检查点的间隔步数（save_strategy 为 steps 时）。",

@@ -39,7 +39,7 @@ from strop.pipeline.measure import (
 from strop.pipeline.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
 from strop.pipeline.ports import Critic, Machines
 from strop.pipeline.position import Position, start_position
-from strop.pipeline.publish import publish
+from strop.pipeline.publish import publish, withdraw
 from strop.pipeline.reward import reward, reward_plan
 from strop.pipeline.rollout import Report, rollout, rollout_plan
 from strop.pipeline.stop import StopFlag
@@ -155,6 +155,8 @@ class _Run(Course[Sample]):
                     penalised = penalise(batch, scores, hyper)
                 batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
             if machines.critic is not None:
+                with took("param_sync"):
+                    await withdraw(machines.publisher)
                 batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
             elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
@@ -162,17 +164,20 @@ class _Run(Course[Sample]):
                     batch = shape_advantages(batch, hyper, penalties)
             passes = repeat(batch, hyper.ppo_epochs)
             if taught := self.taught_packs(passes):
+                with took("param_sync"):
+                    await withdraw(machines.publisher)
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates |= await asyncio.to_thread(machines.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
-                with took("param_sync"):
-                    self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             elif step > hyper.critic_warmup:
                 text = "nothing to learn: in no group did two rollouts survive with different rewards"
                 if machines.critic is not None:
                     text = "nothing to learn: every return was as far from its value as every other"
                 self.recorder.event("step_without_gradient", text, step=step)
+            if taught or machines.critic is not None:
+                with took("param_sync"):
+                    self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             if was_skipped(updates):
                 text = "an update was skipped: its gradient is not finite"
                 self.recorder.event("update_skipped", text, step=step)
@@ -263,12 +268,10 @@ class _Run(Course[Sample]):
         prefix = (f"s{step}" if not refill else f"s{step}x{refill}") + self.position.retake
         with took("rollout"):
             plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
-            groups = await rollout(draw.samples, plan, machines.capture, machines.functions, report)
-        self.stop.check()
+            work = rollout(draw.samples, plan, machines.capture, machines.functions, report)
+            groups = await self.stop.cutting(work)
         with took("reward"):
-            groups = await reward(groups, self.rewards, machines.functions)
-        self.stop.check()
-        return groups
+            return await self.stop.cutting(reward(groups, self.rewards, machines.functions))
 
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
@@ -284,8 +287,8 @@ class _Run(Course[Sample]):
         assert rows is not None
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
-            groups = await validate(
-                rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report
+            groups = await self.stop.cutting(
+                validate(rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report)
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")

@@ -18,6 +18,8 @@ MAY_CHANGE = {
     "n_epochs",
     "max_steps",
     "eval_steps",
+    "early_stopping_target",
+    "early_stopping_count",
     "save_steps",
     "save_strategy",
     "save_total_limit",

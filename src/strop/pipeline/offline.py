@@ -24,6 +24,7 @@ from strop.pipeline.failures import skipped_in_a_row, was_skipped
 from strop.pipeline.made_from import made_from
 from strop.pipeline.ports import OfflineMachines
 from strop.pipeline.position import Position
+from strop.pipeline.rollout import Report
 from strop.pipeline.stop import StopFlag
 from strop.pipeline.stopwatch import Stopwatch
 from strop.schema.batch import Batch, MiniBatch, Pack
@@ -113,9 +114,10 @@ class _OfflineRun(Course[Example]):
     async def before_loading(self) -> None:
         """Ask the reference about every row that the run will compare."""
         if compared := [one for one in self.rows_to_come() if one.pairs]:
-            self.recorder.progress(0, "reference", 0, 1)
-            await asyncio.to_thread(self.learner.remember_reference, packs_of(compared))
-            self.recorder.progress(0, "reference", 1, 1)
+            packs = packs_of(compared)
+            await asyncio.to_thread(
+                self.learner.remember_reference, packs, self.report(0, "reference", len(packs))
+            )
 
     def rows_to_come(self) -> list[Example]:
         """Every row that the run will draw, once, and those held out."""
@@ -162,12 +164,24 @@ class _OfflineRun(Course[Example]):
     async def validate(self) -> None:
         at, took = self.position, Stopwatch()
         with took("timing/s/validation"):
-            found = await asyncio.to_thread(self.learner.measure, self.held_out)
+            report = self.report(at.step, "validation", len(self.held_out))
+            found = await asyncio.to_thread(self.learner.measure, self.held_out, report)
         measures = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
         self.measured(at.step, **measures, **took.seconds)
         loss = found["actor/loss"]
         score = loss if math.isfinite(loss) else None
         self.position = replace(at, validations=(*at.validations, (at.step, score)))
+
+    def report(self, step: int, phase: str, total: int) -> Report:
+        """Tells how far the learner's thread is, from now on, and ends its work once the run is to end."""
+        loop = asyncio.get_running_loop()
+        self.recorder.progress(step, phase, 0, total)
+
+        def told(done: int, total: int) -> None:
+            loop.call_soon_threadsafe(self.recorder.progress, step, phase, done, total)
+            self.stop.check()
+
+        return told
 
 
 def past(at: Position, draw: Draw[Example]) -> Position:

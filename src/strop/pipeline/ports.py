@@ -99,12 +99,15 @@ class Tokens(Protocol):
 class OfflineLearner(Learner, Protocol):
     """A learner of rows instead of rollouts."""
 
-    def remember_reference(self, packs: Sequence[Pack]) -> None:
-        """Compute what the start weights think of compared answers; before any update and any load."""
+    def remember_reference(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> None:
+        """Compute what the start weights think of compared answers; before any update and any load.
+
+        `report` is told (done, total) packs on the way; what it raises ends the work.
+        """
         ...
 
-    def measure(self, packs: Sequence[Pack]) -> Mapping[str, float]:
-        """The loss and its parts on `packs`, without learning from them."""
+    def measure(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> Mapping[str, float]:
+        """The loss and its parts on `packs`, without learning from them; `report` as above."""
         ...
 
 
@@ -143,6 +146,11 @@ class Publisher(Protocol):
 
     def publish(self) -> int:
         """Returns the policy version now live, which is the learner's own: after a resume it counts on."""
+        ...
+
+    def withdraw(self) -> None:
+        """Nobody samples until the next `publish`: what the engine holds may go, and the learner have its
+        memory."""
         ...
 
 

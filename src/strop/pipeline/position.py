@@ -14,7 +14,7 @@ from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.dropouts import lost_in_a_row
 from strop.pipeline.made_from import MAY_CHANGE, MadeFrom, changes, made_from
 from strop.schema.batch import Pack
-from strop.schema.config import JobConfig
+from strop.schema.config import HyperParameters, JobConfig
 from strop.schema.trajectory import Group
 
 
@@ -59,6 +59,17 @@ class Position:
     @property
     def validation(self) -> float | None:
         return dict(self.validations).get(self.step)
+
+    def has_reached(self, hyper: HyperParameters, *, lower_is_better: bool = False) -> bool:
+        """Whether validation is as good as `early_stopping_target` asks, this step's and those before it."""
+        target = hyper.early_stopping_target
+        after_steps = [(step, value) for step, value in self.validations if step > 0]
+        last = after_steps[-hyper.early_stopping_count :]
+        if target is None or len(last) < hyper.early_stopping_count or last[-1][0] != self.step:
+            return False
+        values = [value for _, value in last if value is not None]
+        reached = [value <= target if lower_is_better else value >= target for value in values]
+        return len(values) == len(last) and all(reached)
 
     def after_step(
         self,

@@ -1,6 +1,6 @@
 """Updated weights -> the policy version that the engine now samples from.
 
-Called by `pipeline.loop` before the first rollout and after every update; nothing else moves weights.
+Called by `pipeline.loop` before the first rollout and around every update; nothing else moves weights.
 """
 
 from __future__ import annotations
@@ -25,3 +25,8 @@ async def publish(publisher: Publisher, *, replaces: int | None = None) -> int:
             fix="restart from the last checkpoint",
         )
     return version
+
+
+async def withdraw(publisher: Publisher) -> None:
+    """Let the engine go without weights while they change: every rollout of the step is there."""
+    await asyncio.to_thread(publisher.withdraw)

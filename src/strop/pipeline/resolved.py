@@ -23,6 +23,7 @@ _ORIGINS = {
     "request": "请求",
     "this machine": "本机",
     "default: the whole model is trained": "默认值：训练整个模型",
+    "default: the run goes to its last step": "默认值：训练到最后一步",
 }
 
 InUse = tuple[Callable[[HyperParameters], object], Callable[[HyperParameters], str]]
@@ -63,6 +64,10 @@ IN_USE: dict[str, InUse] = {
             list(hyper.target_modules or ()) or (None if hyper.lora_rank is None else "all linear layers")
         ),
         lambda _: DEFAULT,
+    ),
+    "early_stopping_target": (
+        lambda hyper: hyper.early_stopping_target,
+        lambda _: "default: the run goes to its last step",
     ),
     "max_steps": (lambda hyper: hyper.max_steps, lambda _: "n_epochs"),
 }

@@ -1,9 +1,13 @@
-"""Ctrl-C -> an orderly end: a flag that the loop looks at between two phases."""
+"""Ctrl-C -> an orderly end: a flag that the loop looks at between phases; it cuts what does not count."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _GLANCE_S = 0.2
 """How often a wait looks at the flag: it may be set where no event loop is."""
@@ -14,7 +18,8 @@ class Stopped(Exception):
 
 
 class StopFlag:
-    """Asks a run to end after its current phase; `set` may come from a signal handler or another thread."""
+    """Asks a run to end; `set` may come from a signal handler or another thread. Sampling, scoring and
+    validating are cut, for nothing of them would count; an update is waited for."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -28,6 +33,24 @@ class StopFlag:
         """
         if self._asked:
             raise Stopped
+
+    async def cutting(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` gives, unless the run is asked to end before: then it is cancelled and waited for.
+
+        Raises:
+            Stopped: the run was asked to end, before `work` was through or just then.
+        """
+        task = asyncio.create_task(work)
+        try:
+            while not task.done():
+                self.check()
+                await asyncio.wait([task], timeout=_GLANCE_S)
+        except (Stopped, asyncio.CancelledError):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        self.check()
+        return task.result()
 
     async def wait(self, seconds: float) -> bool:
         """Let time pass, but no longer than until the run is asked to end. Returns whether it was."""

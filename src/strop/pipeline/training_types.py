@@ -19,6 +19,8 @@ _OF_ROWS = frozenset(
         "batch_size",
         "max_length",
         "eval_steps",
+        "early_stopping_target",
+        "early_stopping_count",
         "save_steps",
         "save_strategy",
         "save_total_limit",
@@ -99,6 +101,10 @@ def type_complaints(config: JobConfig) -> Iterator[tuple[KeyPath, str, str]]:
         yield (*_HYPER, "lora_dropout"), message, "remove it"
     yield from _teacher_complaints(config)
     yield from _group_complaints(config)
+    validated = any(dataset.type == "validation" for dataset in config.datasets)
+    if hyper.early_stopping_target is not None and not validated:
+        message = "has no effect: there is no validation dataset to reach it on"
+        yield (*_HYPER, "early_stopping_target"), message, "add a dataset of type validation, or remove it"
     example = "{type: reward, fcmodel: {classpath: reward.py:MyReward}}"
     if kind.offline:
         if config.functions:

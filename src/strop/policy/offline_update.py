@@ -8,7 +8,7 @@ port. Weights, optimizer, checkpoints and adapters are those of `policy.update`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,9 @@ from strop.policy.schedule import learning_rate
 from strop.policy.update import Learner
 from strop.schema.batch import Batch, Pack
 from strop.schema.config import DpoLoss, HyperParameters
+
+Report = Callable[[int, int], None]
+"""Told (done, total) packs; what it raises ends the work."""
 
 _Said = tuple[tuple[int, ...], tuple[bool, ...]]
 """Tokens and mask of an answer in its context. Not its id: rows of two files may share theirs."""
@@ -70,12 +73,12 @@ class OfflineLearner(Learner):
         self._remembered: dict[_Said, Tensor] = {}
 
     @torch.no_grad()
-    def remember_reference(self, packs: Sequence[Pack]) -> None:
+    def remember_reference(self, packs: Sequence[Pack], report: Report | None = None) -> None:
         """Compute the reference logprob of every answer that is compared, once, with the weights of now.
 
         They must be the start weights: call it before `update` and before `load`.
         """
-        for group, forest in _forests([pack for pack in packs if pack.pairs]):
+        for group, forest in _forests([pack for pack in packs if pack.pairs], report):
             logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
             self._remembered |= dict(zip(_said(group), logprobs_S, strict=True))
 
@@ -112,10 +115,10 @@ class OfflineLearner(Learner):
         }
 
     @torch.no_grad()
-    def measure(self, packs: Sequence[Pack]) -> dict[str, float]:
+    def measure(self, packs: Sequence[Pack], report: Report | None = None) -> dict[str, float]:
         """The same loss and metrics on rows that are not trained on, as means over all of them."""
         whole, found = _Whole.of(packs), {}
-        for group, forest in _forests(packs):
+        for group, forest in _forests(packs, report):
             _add(found, self._part(group, forest, whole, training=False)[1])
         return _with_perplexity(found)
 
@@ -166,19 +169,25 @@ def _said(group: Sequence[Pack]) -> list[_Said]:
     return [(sequence.token_ids, sequence.loss_mask) for pack in group for sequence in pack.sequences]
 
 
-def _forests(packs: Sequence[Pack]) -> Iterator[tuple[list[Pack], Forest]]:
+def _forests(packs: Sequence[Pack], report: Report | None = None) -> Iterator[tuple[list[Pack], Forest]]:
     """Join packs, in order, into forests of a bounded number of nodes. No row is cut: pairs stay together.
+    `report` hears of each forest once its user comes for the next.
 
     Every sequence of a pack must teach a token, so that the rows of a forest are the sequences of its packs.
     """
     group: list[Pack] = []
+    done = 0
     for pack in packs:
         if group and _nodes([*group, pack]) > MAX_NODES:
             yield group, _forest(group)
-            group = []
+            done, group = done + len(group), []
+            if report is not None:
+                report(done, len(packs))
         group.append(pack)
     if group:
         yield group, _forest(group)
+        if report is not None:
+            report(len(packs), len(packs))
 
 
 def _forest(group: Sequence[Pack]) -> Forest:

@@ -45,6 +45,9 @@ AlgorithmName = Annotated[str, AfterValidator(_known_algorithm), OneOf()]
 MAX_STEPS = 10_000_000
 """More than any run has."""
 
+MAX_TARGET = 1_000_000
+"""Beyond any reward or loss to aim at."""
+
 KlKind = Literal["k1", "k2", "k3", "k3+", "abs"]
 
 
@@ -93,6 +96,8 @@ class HyperParameters(Section):
         sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
         none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
         in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        `early_stopping_target` is a mean@1 that is high enough, in the offline trainings a loss that is low
+        enough, `early_stopping_count` the validations in a row that must be so.
         `lora_rank` trains low-rank adapters of `target_modules` (every linear layer but the output) in place
         of the model, scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows,
         in CPT pieces of text.
@@ -115,6 +120,8 @@ class HyperParameters(Section):
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
     save_total_limit: int = Field(default=2, ge=1, le=200)
 
+    early_stopping_target: float | None = Field(default=None, ge=-MAX_TARGET, le=MAX_TARGET)
+    early_stopping_count: int = Field(default=1, ge=1, le=1000)
     seed: int = Field(default=42, ge=0, lt=2**63)
     max_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
     temperature: float = Field(default=1.0, ge=MIN_TRAINED_TEMPERATURE, le=10)

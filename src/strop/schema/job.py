@@ -70,6 +70,23 @@ and waits to be started again."""
 PLANNED_EVENT = "planned"
 """Kind of the event in which a trainer says of how many steps its job is: `{"total_steps": n}`."""
 
+TARGET_REACHED_EVENT = "target_reached"
+"""Kind of the event of a run that ended before its last step, because validation was good enough:
+`{"target": x, "validation": y, "count": n, "of": steps}`."""
+
+
+PREPARING_EVENT = "preparing"
+"""Kind of the event in which a trainer says what takes a while before its job's first step."""
+
+PHASE_WORDS = {
+    "rollout": ("sampling", "采样"),
+    "reward": ("scoring", "打分"),
+    "validation": ("validating", "验证"),
+    "update": ("updating", "更新"),
+    "reference": ("asking the reference", "计算参考模型"),
+}
+"""What people call the phases of `Progress`, in English and Chinese."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, protected_namespaces=())

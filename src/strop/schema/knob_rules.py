@@ -29,6 +29,7 @@ def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:
     yield from _critic(hyper)
     yield from _adapters(hyper)
     yield from _preferences(hyper)
+    yield from _early_stopping(hyper)
 
 
 def _sizes(hyper: HyperParameters) -> Iterator[Contradiction]:
@@ -116,4 +117,12 @@ def _preferences(hyper: HyperParameters) -> Iterator[Contradiction]:
         yield Contradiction(
             "dpo_loss: robust is sigmoid while label_smoothing is 0",
             fix="set label_smoothing to the share of wrong labels, or write sigmoid",
+        )
+
+
+def _early_stopping(hyper: HyperParameters) -> Iterator[Contradiction]:
+    if "early_stopping_count" in hyper.model_fields_set and hyper.early_stopping_target is None:
+        yield Contradiction(
+            "early_stopping_count: has no effect without early_stopping_target",
+            fix="set early_stopping_target, or remove it",
         )

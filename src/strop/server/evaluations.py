@@ -175,7 +175,7 @@ def _planned(
         plan = planner.plan(wanted, folder=folder, default_output=job_id)
         lay_out_files(session, services.blobs, plan.files, folder=folder, workspace_id=caller.workspace_id)
     folder.mkdir(parents=True, exist_ok=True)
-    config = services.flow.check(plan.job)
+    config = plan.told(services.flow.check(plan.job))
     evaluation = Evaluation(
         n_rollouts=asked.n_rollouts,
         temperature=asked.temperature,

@@ -178,7 +178,7 @@ def _checked(services: Services, caller: Caller, asked: JobAsked, job_id: str) -
         plan = planner.plan(asked, folder=folder, default_output=_output_name(asked.model, job_id))
         lay_out_files(session, services.blobs, plan.files, folder=folder, workspace_id=caller.workspace_id)
     folder.mkdir(parents=True, exist_ok=True)
-    return services.flow.check(plan.job), plan
+    return plan.told(services.flow.check(plan.job)), plan
 
 
 def _output_name(model: str, job_id: str) -> str:

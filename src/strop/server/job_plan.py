@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
+from strop.schema.config import JobConfig
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
 from strop.schema.submission import ELSEWHERE
@@ -30,13 +31,19 @@ from strop.store.files import get_file
 
 @dataclass(slots=True)
 class JobPlan:
-    """`job` has the form of `job.yaml`. `files` are (type, file id, name); the rest is by function label."""
+    """`job` has the form of `job.yaml`. `files` are (type, file id, name); `filled_in` the dotted keys of
+    names that the client left out; the rest is by function label."""
 
     job: dict[str, Any]
     files: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     bundles: dict[str, str] = field(default_factory=dict[str, str])
     layers: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
+    filled_in: list[str] = field(default_factory=list[str])
+
+    def told(self, config: JobConfig) -> JobConfig:
+        """The checked job, which does not say that its client asked for what was filled in."""
+        return config.with_origins({**config.origins, **dict.fromkeys(self.filled_in, "default")})
 
 
 class Planner:
@@ -71,6 +78,9 @@ class Planner:
         for key in ("trackers", "diagnosis"):
             if (given := getattr(asked, key)) is not None:
                 plan.job[key] = given
+        for key, given in (("name", asked.job_name), ("tuned_model_name", asked.output_name)):
+            if not given:
+                plan.filled_in.append(key)
         self._trackers(asked)
         self._resources(plan, asked.resource_config or {}, elsewhere)
         plan.job["datasets"] = self._datasets(plan, asked, folder)
@@ -80,14 +90,15 @@ class Planner:
         return plan
 
     def _trackers(self, asked: JobAsked) -> None:
-        """A tracker goes to another server or into the job's folder: no client says where on this machine."""
+        """A tracker goes to another server by HTTP or into the job's folder: what else MLflow takes (files,
+        databases, a Databricks profile) this machine would open in its own name."""
         for index, tracker in enumerate(asked.trackers or []):
             uri = tracker.get("tracking_uri") if isinstance(tracker, dict) else None
             if isinstance(uri, str) and not is_server(uri):
                 self._complain(
                     f"trackers[{index}].tracking_uri",
-                    f"{uri!r} is not the address of a server: it would be a place on this machine",
-                    "give http:// or https://; without it MLflow's runs go into the job's folder",
+                    f"{uri!r} is none that a job on a server may name: it takes http:// and https:// alone",
+                    "give such an address; without it MLflow's runs go into the job's folder",
                 )
 
     def _resources(self, plan: JobPlan, asked: dict[str, Any], elsewhere: list[str]) -> None:
@@ -145,6 +156,8 @@ class Planner:
             if entity is None:
                 continue
             label = one.name or entity.func
+            if not one.name:
+                plan.filled_in.append(f"functions[{len(functions)}].name")
             plan.bundles[label] = entity.bundle
             if one.layer_code is not None and self._layer_is_usable(place, one.layer_code):
                 plan.layers[label] = one.layer_code

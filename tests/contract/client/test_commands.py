@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from fakes.server import Server
 from strop.cli.commands import app
+from strop.cli.resume_there import resume_there
 from strop.cli.run import load
 from strop.cli.run_place import RunPlace, place_of_run
 from strop.errors import ConfigError, MissingError, StropError
 from strop.schema.config import JobConfig
+from strop.schema.watching import TrackerConfig, TrackerType
 from strop.server.server_file import written_down
 from strop.store.home import home
 
@@ -141,7 +146,11 @@ def test_run_has_a_server_of_its_own_where_none_can_take_the_job_and_says_why(
     with written_down(home(), server.url):
         assert place() == RunPlace(url=server.url)
         assert place(out=plain.parent).why == "--out names a folder of this command's own"
-        assert place(resume="auto").why == "--resume names a folder of this command's own"
+        assert place(resume="auto").why == "--resume goes on from a checkpoint of this machine"
+        for uri in ("databricks", "databricks://team", "postgresql://db/mlflow", "sqlite:///x.db", "runs"):
+            elsewhere = TrackerConfig(type=TrackerType.MLFLOW, tracking_uri=uri)
+            told = place(config.model_copy(update={"trackers": (elsewhere,)})).why
+            assert told == "it takes no tracking_uri but http:// or https://"
         assert place(other).why == (
             f"it has no model {str(plain.parent)!r}; strop models add NAME SOURCE gives it one"
         )
@@ -150,6 +159,46 @@ def test_run_has_a_server_of_its_own_where_none_can_take_the_job_and_says_why(
     with written_down(home(), "http://127.0.0.1:9"):
         assert (place().why or "").startswith("it does not answer")
     assert server.get("/fine-tunes")["total"] == 0
+
+
+def test_run_lets_a_paused_job_of_the_server_go_on_there_and_leaves_one_that_trains_alone(
+    strop: Strop, server: Server, plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = server.submit(job_name="waits")
+    for name in ("STROP_URL", "STROP_API_KEY"):
+        monkeypatch.delenv(name)
+
+    def ends_it() -> None:
+        server.becomes(job_id, "RUNNING")
+        server.post(f"/fine-tunes/{job_id}/cancel")
+
+    with written_down(home(), server.url):
+        server.becomes(job_id, "RUNNING")
+        with pytest.raises(
+            ConfigError, match=f"(?s){job_id} is RUNNING on the server.*look on: .* jobs watch"
+        ):
+            strop("run", plain, "--resume", job_id)
+        strop("jobs", "pause", job_id)
+        server.becomes(job_id, "SUSPENDED")
+        with pytest.raises(ConfigError, match="as it was submitted: --set, --out would have no effect"):
+            strop("run", plain, "--resume", job_id, "--set", "seed=3", "--out", "x")
+    with pytest.raises(ConfigError, match=r"(?s)none runs here.*start it: .* up; .* jobs resume"):
+        strop("run", plain, "--resume", job_id)
+    with written_down(home(), server.url):
+        ending = threading.Thread(target=ends_it)
+        ending.start()
+        done = strop("run", plain, "--resume", job_id, "--json", ends=130)
+        ending.join()
+    told = json.loads(done.stdout)
+    assert (told["job_id"], told["status"], told["steps"]) == (job_id, "CANCELED", 2)
+    assert f"goes on on the server that runs here, {server.url}" in done.stderr
+    assert [job["job_id"] for job in server.get("/fine-tunes")["jobs"]] == [job_id]
+    out = io.StringIO()
+    options: dict[str, Any] = {"out": None, "accept_changes": False, "as_json": False}
+    console = Console(file=out, width=200)
+    assert resume_there(job_id, ({}, {}), console, **options) is None
+    assert "is CANCELED: a new job goes on from its checkpoint, in this command" in out.getvalue()
+    assert resume_there("ft-none", ({}, {}), console, **options) is None
 
 
 def test_ctrl_c_cancels_a_run_on_a_server_with_a_checkpoint(server: Server, project: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import UTC, datetime
 
 import aiohttp
 import httpx
@@ -11,7 +12,10 @@ import yaml
 from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
+from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus, Progress
+from strop.store.events import record_event
 from strop.store.keys import create_key, ensure_workspace
+from strop.store.progress import record_progress
 
 PAGES = (
     "/console/jobs",
@@ -60,6 +64,52 @@ def test_the_list_finds_by_words_and_status_and_tells_progress(browser: httpx.Cl
 def test_time_left_is_the_pace_of_the_last_steps_times_those_that_remain(browser: httpx.Client):
     # 7 steps of 2 s each.
     assert "about 14 s left" in text_of(browser.get("/console/jobs/ft-1/state-and-progress").text)
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", ("converting m", "validating 12/40", "updating")),
+        ("zh", ("converting m", "验证 12/40", "更新")),
+    ],
+)
+def test_a_job_s_pages_tell_what_it_is_busy_with(
+    browser: httpx.Client, server: Server, language: str, said: tuple[str, ...]
+):
+    job_id, database = f"ft-busy-{language}", server.database
+    record_job(database, job_id, num_steps=0, name=job_id)
+    preparing = Event(job_id=job_id, kind="preparing", message="converting m", created_at=datetime.now(UTC))
+    notes: list[Event | Progress] = [
+        preparing,
+        Progress(job_id=job_id, step=0, phase="validation", done=12, total=40),
+        Progress(job_id=job_id, step=1, phase="update", done=0, total=1),
+        Progress(job_id=job_id, step=1, phase="update", done=1, total=1),
+    ]
+    shown: list[str] = []
+    for note in notes:
+        with database.write() as session:
+            if isinstance(note, Event):
+                record_event(session, note)
+            else:
+                record_progress(session, note)
+        path = f"/console/jobs/{job_id}/state-and-progress"
+        shown.append(text_of(browser.get(path, headers={"accept-language": language}).text))
+    assert [words in text for words, text in zip(said, shown, strict=False)] == [True] * 3
+    assert not any(words in shown[-1] for words in said)
+
+
+def test_a_run_that_ended_early_says_so_in_both_languages(browser: httpx.Client, server: Server):
+    record_job(server.database, "ft-early", name="early", status=JobStatus.SUCCEEDED)
+    places = ("/console/jobs/ft-early/state-and-progress", "/console/jobs?q=early")
+    for path in places:
+        assert "target reached" not in browser.get(path).text
+    text = "stopped after step 3 of 10: validation reached its target (0.92, target 0.9)"
+    with server.database.write() as session:
+        told = Event(job_id="ft-early", kind=TARGET_REACHED_EVENT, message=text, created_at=datetime.now(UTC))
+        record_event(session, told)
+    for path in places:
+        for language, words in (("en", "stopped: target reached"), ("zh", "已停止：达到目标")):
+            assert words in text_of(browser.get(path, headers={"accept-language": language}).text)
 
 
 def test_details_tell_configuration_with_origins_history_cost_and_events(browser: httpx.Client):

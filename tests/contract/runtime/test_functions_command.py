@@ -46,6 +46,10 @@ class DemoGroupRewardProcessor(AbstractGroupRewardProcessor):
 class Refuses(AbstractRewardProcessor):
     def process(self, input):
         return RewardOutput(reward=Reward(reward_score=0), status="failed", error="[judge] is away")
+
+class Fails(AbstractRewardProcessor):
+    def process(self, input):
+        return RewardOutput(reward=Reward(reward_score=input.agent_output.messages[-1]["content"].of_no_text))
 """
 
 ROLLOUT_INPUT = """
@@ -221,6 +225,25 @@ def test_an_input_that_lacks_a_field_names_it(invoke: Invoke) -> None:
     done = invoke("test", "functions.demo.Refuses", "--input", "-", stdin='{"ground_truth": "1"}')
     assert done.exit_code == 2
     assert "agent_output: Field required" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "missing"),
+    [
+        ("one.json", '{"agent_output": {}}', "the input has no agent_output.messages"),
+        ("one.json", '{"agent_output": {"messages": [{"role": "assistant", "content": "x"}]}}', None),
+        ("many.jsonl", '{"agent_output": {}}', "row 1: the input has no agent_output.messages"),
+    ],
+)
+def test_a_failure_for_want_of_input_says_that_the_input_is_what_is_missing(
+    project: Path, invoke: Invoke, name: str, given: str, missing: str | None
+) -> None:
+    """`Fails` reads the last message, then what is not there: with a message, the function is to blame."""
+    (project / name).write_text(given)
+    done = invoke("test", "functions.demo.Fails", "--input", name)
+    assert done.exit_code == 1
+    assert ("the input has no" in done.stderr) == (missing is not None)
+    assert (missing or "") in done.stderr
 
 
 @pytest.mark.parametrize(

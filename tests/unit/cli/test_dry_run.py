@@ -1,4 +1,4 @@
-"""`strop run --dry-run`: JSON for programs, a table with origins for people."""
+"""`strop run --dry-run`: all mistakes at once; JSON for programs, a table with origins for people."""
 
 import json
 from importlib import import_module
@@ -6,7 +6,9 @@ from importlib import import_module
 import pytest
 from rich.console import Console
 
-from fakes.job_files import GOOD, lay_out, write
+from fakes.job_files import GOOD, ROW, lay_out, write
+from strop.cli import dry_run
+from strop.cli.checking import check_whole
 from strop.errors import ConfigError, FunctionError
 
 run = import_module("strop.cli.run")  # the package has the command of that name
@@ -19,7 +21,7 @@ def config(tmp_path):
 
 
 def test_json_holds_values_and_origins(config, capsys):
-    run.print_resolved(config, as_json=True)
+    dry_run.print_resolved(config, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["hyper_parameters"]["max_steps"] == 3
     assert told["origins"]["training.hyper_parameters.max_steps"] == "--steps"
@@ -28,8 +30,8 @@ def test_json_holds_values_and_origins(config, capsys):
 @pytest.mark.parametrize(("language", "default"), [("en", "default of gspo"), ("zh", "gspo 的默认值")])
 def test_the_table_has_a_line_for_each_value(config, capsys, monkeypatch, language, default):
     monkeypatch.setenv("STROP_LANG", language)
-    monkeypatch.setattr(run, "Console", lambda **options: Console(width=160, **options))
-    run.print_resolved(config, as_json=False)
+    monkeypatch.setattr(dry_run, "Console", lambda **options: Console(width=160, **options))
+    dry_run.print_resolved(config, as_json=False)
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     told = {cells[0].strip(): [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
     assert told["learning_rate"] == ["2e-06", "job.yaml:25"]
@@ -66,6 +68,71 @@ class Agent(AbstractRolloutProcessor):
 """
 
 
+REWARD = """
+from strop import AbstractRewardProcessor
+
+
+class Right(AbstractRewardProcessor):
+    def process(self, input):
+        raise NotImplementedError
+"""
+
+
+def test_everything_that_can_be_known_is_told_at_once(tmp_path):
+    """A key, a path, a row, a class that is not in its file, and one that cannot be imported."""
+    folder = lay_out(tmp_path)
+    (folder / "data/train.jsonl").write_text(ROW * 19 + "{}\n")
+    (folder / "functions" / "agent.py").write_text("import nothing_of_that_name\n" + AGENT)
+    (folder / "functions" / "reward.py").write_text(REWARD.replace("Right", "Left"))
+    text = GOOD.replace("learning_rate: 2e-6", "learning_rat: 2e-6").replace(
+        "validation.jsonl", "valid.jsonl"
+    )
+    path = write(folder, text)
+    here = f"{path}:"
+    with pytest.raises(ConfigError) as told:
+        check_whole(path, {}, {}, load_functions=True)
+    places = [one.place.removeprefix(str(folder) + "/") for one in told.value.problems]
+    assert places == ["data/train.jsonl:20", "job.yaml:7", "job.yaml:12", "job.yaml:18", "job.yaml:25"]
+    row, file, agent, right, key = told.value.problems
+    assert "messages: missing" in row.message
+    assert (file.fix, key.fix) == ("did you mean 'validation.jsonl'?", "did you mean 'learning_rate'?")
+    assert "nothing_of_that_name" in agent.message
+    assert "no class 'Right'" in right.message
+    with pytest.raises(ConfigError) as read:
+        check_whole(path, {}, {}, load_functions=False)
+    assert [one.place for one in read.value.problems] == [
+        f"{folder}/data/train.jsonl:20",
+        *(f"{here}{line}" for line in (7, 18, 25)),
+    ]
+    assert "nothing is called 'Right'" in read.value.problems[2].message
+
+
+@pytest.mark.parametrize(
+    ("language", "last"),
+    [
+        (
+            "en",
+            ["ok: 20 training rows, 1 validation rows, 2 functions loaded", "next: strop run {} --steps 3"],
+        ),
+        ("zh", ["正常：训练数据 20 行，验证数据 1 行，已加载 2 个函数", "接下来：strop run {} --steps 3"]),
+    ],
+)
+def test_a_dry_run_in_a_pipe_ends_with_the_command_that_trains(tmp_path, capsys, monkeypatch, language, last):
+    monkeypatch.setenv("STROP_LANG", language)
+    monkeypatch.setattr("sys.argv", ["strop"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    folder = lay_out(tmp_path)
+    (folder / "functions" / "agent.py").write_text(AGENT)
+    (folder / "functions" / "reward.py").write_text(REWARD)
+    path = write(folder, GOOD)
+    run.run(path, steps=3, dry_run=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [line.format(path) for line in last]
+    assert any(line.split()[:2] == ["max_steps", "3"] for line in lines)
+    run.run(path, steps=3, dry_run=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["training"]["hyper_parameters"]["max_steps"] == 3
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -76,11 +143,12 @@ class Agent(AbstractRolloutProcessor):
 def test_a_dry_run_loads_every_class_where_the_run_would(tmp_path, source, told):
     folder = lay_out(tmp_path)
     (folder / "functions" / "agent.py").write_text(source)
-    config = run.load(write(folder, GOOD), *run.given([]))
+    (folder / "functions" / "reward.py").write_text(REWARD)
+    path = write(folder, GOOD)
     with pytest.raises(FunctionError, match=rf"(?s){told}"):
-        run.check_functions(config)
+        check_whole(path, {}, {}, load_functions=True)
 
 
 def test_what_only_a_cloud_has_is_no_line_of_the_table_unless_the_job_says_it(config, capsys):
-    run.print_resolved(config, as_json=False)
+    dry_run.print_resolved(config, as_json=False)
     assert "mtu" not in capsys.readouterr().out

@@ -2,12 +2,16 @@
 
 import io
 import math
+import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from strop.cli.broadcast import Broadcast
 from strop.cli.progress import LiveProgress
+from strop.cli.pulse import Pulse
+from strop.schema.job import TARGET_REACHED_EVENT
 
 
 def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
@@ -59,6 +63,22 @@ def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
     assert "sampled - tok" in line
 
 
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        ("en", "note  stopped after step 6 of 18: validation reached its target (0.92, target 0.9)"),
+        ("zh", "提示  在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）"),
+    ],
+)
+def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
+    monkeypatch.setenv("STROP_LANG", language)
+    out = io.StringIO()
+    data = {"target": 0.9, "validation": 0.92, "count": 1, "of": 18}
+    english = "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)"
+    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, english, step=6, data=data)
+    assert out.getvalue().splitlines() == [line]
+
+
 def test_a_broadcast_tells_every_recorder_in_order() -> None:
     out = [io.StringIO(), io.StringIO()]
     both = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
@@ -67,3 +87,69 @@ def test_a_broadcast_tells_every_recorder_in_order() -> None:
     for file in out:
         assert "clipping cannot bind" in file.getvalue()
         assert "step-000003" in file.getvalue()
+
+
+def test_what_takes_long_is_told_where_there_is_no_terminal_how_far_it_is_and_for_how_long() -> None:
+    said: list[str] = []
+    clock = [0.0]
+    pulse = Pulse(said.append, now=lambda: clock[0])
+
+    def at(second: float) -> list[str]:
+        clock[0] = second
+        pulse.beat()
+        return said
+
+    assert at(100) == []  # nothing is being done
+    pulse.doing("converting m")
+    pulse.said()
+    assert at(119) == []
+    assert at(120) == ["converting m   0:20"]
+    assert at(139) == ["converting m   0:20"]
+    pulse.doing("validating", "3/40")
+    pulse.doing("validating", "12/40")
+    assert at(140)[1:] == ["validating   12/40   0:01"]
+    pulse.said()
+    assert len(at(159)) == 2
+    assert at(230)[2:] == ["validating   12/40   1:31"]
+    pulse.rest()
+    assert len(at(999)) == 3
+
+
+def test_a_run_without_a_terminal_is_busy_with_what_it_said_and_then_with_its_phases(monkeypatch) -> None:
+    monkeypatch.setattr("strop.cli.pulse.EVERY_S", 0.0)
+    out = io.StringIO()
+    live = LiveProgress(Console(file=out, width=200))
+    live.say("converting m to safetensors")
+    live._pulse.beat()
+    live.progress(0, "validation", 2, 40)
+    live._pulse.beat()
+    live.progress(0, "validation", 40, 40)
+    live._pulse.beat()
+    live.progress(1, "update", 0, 1)
+    live._pulse.beat()
+    lines = [line.split("   ")[:-1] for line in out.getvalue().splitlines()]
+    assert [[part.strip() for part in line if part.strip()] for line in lines] == [
+        [],
+        ["converting m to safetensors"],
+        ["validating", "2/40"],
+        ["updating"],
+    ]
+
+
+@pytest.mark.parametrize(("language", "word"), [("en", "validating"), ("zh", "验证")])
+def test_a_terminal_shows_the_phase_beside_the_steps(monkeypatch, language, word) -> None:
+    monkeypatch.setenv("STROP_LANG", language)
+    out = io.StringIO()
+    live = LiveProgress(Console(file=out, width=120, force_terminal=True))
+    with live:
+        live.say("starting the functions")
+        live._bars.refresh()
+        assert "starting the functions ━" in re.sub("\x1b[^m]*m", "", out.getvalue())
+        live.progress(0, "validation", 12, 40)
+        live._bars.refresh()
+        shown = re.sub("\x1b[^m]*m", "", out.getvalue())
+        assert re.search(rf"{word} ━+.*12/40 0:00:0", shown)
+        live.progress(0, "validation", 40, 40)
+        out.truncate(0)
+        live._bars.refresh()
+        assert word not in out.getvalue()

@@ -27,7 +27,7 @@ def test_help_comes_in_chinese_where_the_environment_says_so() -> None:
         text=True,
         check=True,
     ).stdout
-    assert "只检查文件，打印每个值及其来源后停止" in shown
+    assert "检查文件、数据与函数，打印每个值及其来源后停止" in shown
     assert "Check the file" not in shown
 
 

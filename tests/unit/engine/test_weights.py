@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +15,9 @@ from fakes.families import FUSED, GENERIC, greedy, plain_logprobs, random_prompt
 from fakes.stepping import Steps
 from fakes.tokenizer import tiny_tokenizer
 from strop.engine import Engine, EngineConfig
+from strop.engine.forward import HubForward
+from strop.engine.fused import FusedLlama
+from strop.engine.kv_cache import KVCache, KVShape
 from strop.errors import EngineError
 from strop.schema.sampling import SamplingParams
 
@@ -133,3 +140,96 @@ def test_weights_in_another_precision_are_cast():
         found = engine.generate([prompt], GREEDY)[0]
     assert list(found.token_ids) == greedy(rounded.float(), prompt, 12)
     assert new.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2", "gpt_neox"])
+def test_an_engine_without_weights_samples_the_same_once_it_has_them_again(name):
+    model = tiny_model(name)
+    prompts = random_prompts([11, 30])
+    with _engine(model) as engine:
+        before = engine.generate(prompts, GREEDY)
+        engine.drop_weights()
+        engine.drop_weights()
+        waiting = [engine.submit(prompt, GREEDY) for prompt in prompts]
+        engine.load_weights(model, version=1)
+        after = [one.wait(20) for one in waiting]
+    assert [one.token_ids for one in after] == [one.token_ids for one in before]
+    assert [one.logprobs for one in after] == [one.logprobs for one in before]
+    assert {version for one in after for version in one.policy_versions} == {1}
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_sequence_that_runs_while_the_weights_are_gone_waits_for_others(name):
+    old, new = tiny_model(name, seed=0), tiny_model(name, seed=1)
+    prompt = random_prompts([9])[0]
+    engine = _engine(old)
+    steps = Steps.of(engine)
+    with engine:
+        running = engine.submit(prompt, GREEDY)
+        steps.allow(4)
+        steps.entered(5)
+        dropping = threading.Thread(target=engine.drop_weights)
+        dropping.start()
+        while not engine._errands:
+            assert dropping.is_alive()
+        steps.allow()
+        dropping.join(timeout=20)
+        taken = engine.stats().num_steps
+        engine.load_weights(new, version=1)
+        found = running.wait(20)
+    assert taken == 5
+    assert list(found.policy_versions) == [0] * 5 + [1] * 7
+    answer = list(found.token_ids)
+    assert answer[:5] == greedy(old, prompt, 5)
+    assert answer[5:] == greedy(new, prompt + answer[:5], 7)
+
+
+def test_a_fused_model_that_dropped_its_weights_holds_none_of_them():
+    engine = _engine(tiny_model("llama"))
+    fused = engine._forward
+    assert isinstance(fused, FusedLlama)
+    assert fused._head is not None
+    layers = [one for layer in fused._layers for one in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    held = [weakref.ref(one) for one in (fused._head, *layers, fused._embedding_VE)]
+    del layers
+    engine.drop_weights()
+    assert [one for one in held if one() is not None] == []
+    with engine:
+        waiting = engine.submit([5], GREEDY)
+    with pytest.raises(EngineError, match="closed before this request"):
+        waiting.wait(20)
+
+
+def test_a_model_run_by_its_own_code_holds_no_weights_once_they_are_dropped():
+    engine = _engine(tiny_model("gpt2"))
+    hub = engine._forward
+    assert isinstance(hub, HubForward)
+
+    def held() -> int:
+        return sum(one.untyped_storage().nbytes() for one in hub._model.parameters())
+
+    before = held()
+    assert before >= sum(one.nbytes for one in hub._model.parameters())
+    engine.drop_weights()
+    assert held() == 0
+    engine.load_weights(tiny_model("gpt2"), version=1)
+    assert held() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_memory_of_dropped_kv_goes_back_to_the_system():
+    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=64, dtype=torch.float32)
+    cache = KVCache(shape, num_slots=64, max_length=4096, device=torch.device("cpu"))
+    cache.data.fill_(1.0)
+    cache.num_cached_S[:] = 7
+    assert cache.data.nbytes == 128 << 20
+    full = _resident_bytes()
+    cache.give_back()
+    assert full - _resident_bytes() > 100 << 20
+    assert cache.num_cached_S.tolist() == [0] * 64
+    assert cache.flat_layers[0].shape == (2 * 64 * 4096, 64)
+    assert cache.data[0, 1, 63, 0, 4095].tolist() == [0.0] * 64
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

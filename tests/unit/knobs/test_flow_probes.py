@@ -110,6 +110,25 @@ async def _(folder: Path) -> None:
         assert [step for split, step in bench.recorder.groups if split == "validation"] == validated
 
 
+@probe("early_stopping_target")
+async def _(folder: Path) -> None:
+    for target, validated in ((0.9, [0, 1]), (1.1, [0, 1, 2, 3])):
+        bench = await ran(
+            folder / str(target), max_steps=3, eval_steps=1, early_stopping_target=target, validation=True
+        )
+        assert [step for split, step in bench.recorder.groups if split == "validation"] == validated
+
+
+@probe("early_stopping_count")
+async def _(folder: Path) -> None:
+    for count in (1, 2):
+        more = {"early_stopping_target": 0.9, "early_stopping_count": count, "validation": True}
+        bench = await ran(folder / str(count), max_steps=3, eval_steps=1, **more)
+        assert [step for split, step in bench.recorder.groups if split == "train"] == list(
+            range(1, count + 1)
+        )
+
+
 def saved(bench: Bench) -> list[int]:
     return [one["step"] for one in bench.recorder.checkpoints]
 

@@ -158,6 +158,8 @@ BAD = [
     ("max_steps: 5", "tensor_model_parallel_size: 2", 28, f"{H}.tensor_model_parallel_size", "unknown key", "remove it"),
     ("training:\n", "training:\n  type: reinforcment\n", 23, "training.type", "found 'reinforcment'", "'reinforcement'?"),
     ("max_steps: 5", "dpo_beta: 0.1", 28, f"{H}.dpo_beta", "has no effect in training type reinforcement", "it is for dpo"),
+    ("max_steps: 5", "early_stopping_count: 2", 28, f"{H}.early_stopping_count", "has no effect without early_stopping_target", "set early"),
+    ("max_steps: 5", "early_stopping_target: 1e7", 28, f"{H}.early_stopping_target", "must lie in [-1000000, 1000000]", "remove it"),
     ("max_steps: 5", "lora_alpha: 8", 28, f"{H}.lora_alpha", "has no effect without lora_rank", "set lora_rank"),
     ("max_steps: 5", "lora_rank: 4\n    freeze_embeddings: true", 29, f"{H}.freeze_embeddings", "has no effect with lora_rank", "remove"),
     ("max_steps: 5", "lora_rank: 4\n    lora_dropout: 0.1", 29, f"{H}.lora_dropout", "no place in training type", "remove it"),

@@ -182,6 +182,26 @@ async def test_progress_is_reported_by_phase(bench):
     ]
 
 
+async def test_the_engine_lets_go_of_its_weights_while_they_change_and_has_them_for_every_rollout(tmp_path):
+    bench = Bench(tmp_path)
+    seen: list[tuple[str, bool]] = []
+    update, policy = bench.learner.update, bench.capture.policy
+
+    def watched_update(batch):
+        seen.append(("update", bench.publisher.live))
+        return update(batch)
+
+    def watched_policy(sampling, messages):
+        seen.append(("rollout", bench.publisher.live))
+        return policy(sampling, messages)
+
+    bench.learner.update, bench.capture.policy = watched_update, watched_policy
+    await bench.train(job(max_steps=2))
+    assert {live for what, live in seen if what == "rollout"} == {True}
+    assert [live for what, live in seen if what == "update"] == [False, False]
+    assert seen[-1] == ("rollout", True)  # the last validation
+
+
 async def test_equal_rewards_are_counted_and_update_nothing(tmp_path):
     bench = Bench(tmp_path)
     bench.capture.policy = lambda sampling, messages: "1"

@@ -1,12 +1,14 @@
 """The whole flow on fakes: stopping, and going on from a checkpoint."""
 
+import asyncio
 import json
 
 import pytest
 
 from fakes.bench import Bench, job, rows, run_facts
-from fakes.functions import last_digit
+from fakes.functions import last_digit, one_call_agent
 from strop.errors import CheckpointError
+from strop.pipeline.stop import StopFlag, Stopped
 from strop.schema.job import JobStatus
 
 STOPS = [
@@ -36,6 +38,47 @@ async def test_stopping_before_the_first_step_is_through_saves_nothing(tmp_path)
     result = await bench.train()
     assert (result.status, result.steps, result.checkpoint) == (JobStatus.CANCELED, 0, None)
     assert bench.learner.batches == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "done"), [("v0", 0), ("v2", 2), ("s3", 2)], ids=["first validation", "validation", "sampling"]
+)
+async def test_what_would_not_count_is_cut_and_nothing_of_it_is_recorded(tmp_path, prefix, done):
+    """The agents of that phase never answer: only cutting them ends the run."""
+    bench = Bench(tmp_path)
+    plain = one_call_agent(bench.capture)
+    hanging = []
+
+    async def agent(payload):
+        if not payload.request_metadata.rollout_id.startswith(f"{prefix}-"):
+            return await plain(payload)
+        hanging.append(payload)
+        bench.stop.set()
+        return await asyncio.Event().wait()
+
+    bench.functions.functions["agent"] = agent
+    result = await bench.train(job(max_steps=6))
+    assert (result.status, result.steps) == (JobStatus.CANCELED, done)
+    assert [step for step, _ in result.validations] == (
+        [] if prefix == "v0" else [0] if prefix == "v2" else [0, 2]
+    )
+    assert max([step for split, step in bench.recorder.groups if split == "train"], default=0) == done
+    assert [one["step"] for one in bench.recorder.checkpoints] == [done] * bool(done)
+    assert hanging
+    assert bench.capture.live == {}
+
+
+async def test_a_failure_of_what_can_be_cut_stays_that_failure(tmp_path):
+    flag = StopFlag()
+
+    async def fails():
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"):
+        await flag.cutting(fails())
+    flag.set()
+    with pytest.raises(Stopped):
+        await flag.cutting(fails())
 
 
 SIX = {"max_steps": 6, "eval_steps": 2, "save_strategy": "steps", "save_steps": 3}

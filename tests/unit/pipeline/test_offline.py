@@ -136,6 +136,34 @@ async def test_a_resumed_run_learns_what_the_uninterrupted_one_does(tmp_path) ->
     assert again.learner.batches == []
 
 
+@pytest.mark.parametrize(
+    ("stop_at", "steps", "validations"),
+    [
+        (("progress", 0, "reference", 0, 6), 0, 0),
+        (("progress", 0, "validation", 0, 2), 0, 0),
+        (("progress", 2, "validation", 0, 2), 2, 1),
+    ],
+)
+async def test_measuring_ends_with_the_run_and_half_of_it_is_not_recorded(
+    tmp_path, stop_at, steps, validations
+) -> None:
+    bench = Bench(tmp_path, stop_at=stop_at)
+    result = await bench.train(
+        job("dpo", max_steps=4, batch_size=2), rows(4, pairs=True), rows(2, "held", pairs=True)
+    )
+    assert (result.status, result.steps) == (JobStatus.CANCELED, steps)
+    assert len(result.validations) == validations
+    of_it = [done for step, phase, done, _ in bench.recorder.reports if (step, phase) == stop_at[1:3]]
+    assert max(of_it) < stop_at[4]
+    assert sum("validation/data/loss" in values for values in bench.recorder.values.values()) == validations
+
+
+async def test_measuring_tells_how_far_it_is(bench) -> None:
+    await bench.train(job(max_steps=1))
+    told = [one for one in bench.recorder.reports if one[:2] == (0, "validation")]
+    assert told == [(0, "validation", done, 3) for done in (0, 1, 2, 3)]
+
+
 async def test_a_run_is_not_resumed_with_other_rows_or_as_another_training(tmp_path) -> None:
     first = await Bench(tmp_path).train(job(max_steps=1))
     for config, data, told in (
@@ -159,7 +187,7 @@ async def test_a_run_that_changed_no_weight_fails_and_keeps_its_checkpoint(bench
 async def test_the_checkpoint_of_the_lowest_loss_stays(tmp_path) -> None:
     bench = Bench(tmp_path)
     losses = iter([8.0, 5.0, 3.0, 4.0, 6.0])
-    bench.learner.measure = lambda packs: {"actor/loss": next(losses)}
+    bench.learner.measure = lambda packs, report: {"actor/loss": next(losses)}
     config = job(max_steps=4, eval_steps=1, save_strategy="steps", save_steps=1, save_total_limit=2)
     await bench.train(config)
     assert sorted(one.name for one in (tmp_path / "checkpoints").iterdir()) == ["step-000002", "step-000004"]
@@ -239,7 +267,7 @@ async def test_a_run_killed_after_a_return_takes_the_same_steps_when_it_is_resum
 
 
 async def test_a_loss_that_is_no_number_is_no_best(bench) -> None:
-    bench.learner.measure = lambda packs: {"actor/loss": math.nan}
+    bench.learner.measure = lambda packs, report: {"actor/loss": math.nan}
     result = await bench.train(job(max_steps=1))
     assert result.validations == ((0, None), (1, None))
 
@@ -254,3 +282,10 @@ def test_a_step_is_one_update_with_its_denominators_over_all_rows() -> None:
     [mini] = made.mini_batches
     assert (made.step, mini.num_rollouts, mini.num_loss_tokens) == (5, 3, 15)
     assert [one.pairs for one in mini.packs] == [((0, 1),)] * 3
+
+
+async def test_a_run_ends_once_its_held_out_loss_is_low_enough(tmp_path):
+    bench = Bench(tmp_path)
+    result = await bench.train(job(max_steps=8, eval_steps=1, early_stopping_target=START_LOSS / 4))
+    assert (result.steps, result.target_reached) == (2, True)
+    assert [value for _, value in result.validations] == [START_LOSS, START_LOSS / 2, START_LOSS / 4]

@@ -218,3 +218,30 @@ def test_a_dataset_without_rows_is_said_to_be_empty(folder: Path) -> None:
     (folder / "train.jsonl").write_text("\n\n")
     with pytest.raises(ConfigError, match=r"datasets\[0\].file_name: no rows to train on \(write one"):
         load(folder)
+
+
+@pytest.mark.parametrize("kind", ["sft", "reinforcement"])
+def test_a_target_of_validation_wants_rows_to_validate_on(folder: Path, kind: str) -> None:
+    text = edited("type: dpo", f"type: {kind}").replace("batch_size: 4", "early_stopping_target: 0.9")
+    if kind == "reinforcement":
+        text = text.replace(
+            "training:", "functions: [{type: reward, fcmodel: {classpath: reward.py:Right}}]\ntraining:"
+        )
+        text = text.replace("    max_length: 64\n", "")
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text)
+    [found] = caught.value.problems
+    line = 1 + text.splitlines().index("    early_stopping_target: 0.9")
+    assert found.place == f"{folder / 'job.yaml'}:{line}"
+    assert (
+        found.message
+        == f"{H}.early_stopping_target: has no effect: there is no validation dataset to reach it on"
+    )
+    assert found.fix == "add a dataset of type validation, or remove it"
+    (folder / "held.jsonl").write_text("{}\n" * 3)
+    rows = "[{file_name: train.jsonl}, {type: validation, file_name: held.jsonl}]"
+    config = load(folder, text.replace("[{file_name: train.jsonl}]", rows))
+    assert config.hyper_parameters.early_stopping_target == 0.9
+    early = "early_stopping_target cannot end the run before its last step: 1 x eval_steps 10 is not below 10"
+    assert early in notes(config, num_samples=80)
+    assert early not in notes(config, num_samples=800)

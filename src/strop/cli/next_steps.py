@@ -1,0 +1,83 @@
+"""How a run ended -> what to type next, as it can be typed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from strop.cli.text import t
+
+Given = tuple[dict[str, object], dict[str, str]]
+"""Overrides for `load_job`, and who gave each: an option's name or `--set`."""
+
+
+def program() -> str:
+    """This program as its user called it; `strop` where the shell finds this very one by that name."""
+    called = Path(sys.argv[0])
+    if called.parts[-3:] == ("strop", "cli", "__main__.py"):
+        return "python -m strop.cli"
+    if called.name != "strop":
+        return "strop"
+    found = shutil.which("strop")
+    if found is not None and os.path.realpath(found) == os.path.realpath(called):
+        return "strop"
+    return shlex.quote(str(called))
+
+
+def run_command(job: Path, asked: Given, *, resume: str | None = None) -> str:
+    """The `strop run` of `job` with the same options, from its start or going on."""
+    values, given_by = asked
+    words = [program(), "run", shlex.quote(str(job))]
+    for key, value in values.items():
+        option = given_by.get(key, "--set")
+        words.append(shlex.join(["--set", f"{key}={value}"] if option == "--set" else [option, str(value)]))
+    if resume is not None:
+        words.append(shlex.join(["--resume", resume]))
+    return " ".join(words)
+
+
+def after(told: Mapping[str, Any], job: Path, asked: Given) -> list[str]:
+    """Lines on how a run ended that did not fail, with what can be done now."""
+    job_id, steps, name, checkpoint = (told[key] for key in ("job_id", "steps", "published_as", "checkpoint"))
+    lines = [f"{job_id}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")]
+    if told["status"] == "CANCELED":
+        lines += went_on(job, asked, job_id=job_id, saved=checkpoint is not None)
+    if checkpoint is not None:
+        lines.append(
+            _line(t("talk to it", "与它对话"), f"{program()} chat {shlex.quote(str(name or checkpoint))}")
+        )
+    if name is not None:
+        lines.append(_line(t("serve it", "提供服务"), f"{program()} serve {shlex.quote(str(name))}"))
+    return lines
+
+
+def went_on(job: Path, asked: Given, *, job_id: str, saved: bool) -> list[str]:
+    """How a run that ended before its end goes on."""
+    if saved:
+        return [_line(t("go on", "继续"), run_command(job, asked, resume=job_id))]
+    return [
+        t(
+            "no step was finished, so there is nothing to go on from",
+            "没有完成任何一步，因此没有可继续的检查点",
+        ),
+        _line(t("begin again", "重新开始"), run_command(job, asked)),
+    ]
+
+
+def after_failure(job: Path, asked: Given, *, job_id: str, saved: bool) -> str:
+    """What to do once the reason is mended."""
+    return "\n".join(
+        [
+            _line(t("its log", "查看日志"), f"{program()} jobs logs {job_id}"),
+            _line(t("once mended", "修正后"), run_command(job, asked, resume=job_id if saved else None)),
+        ]
+    )
+
+
+def _line(what: str, command: str) -> str:
+    return f"{what}:  {command}"

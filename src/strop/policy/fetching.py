@@ -1,0 +1,75 @@
+"""A download under way -> words on how far it is, by the size of what has come. For `policy.models`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LOOK_S = 2.0
+_MB = 1_000_000
+_STEP_UNKNOWN = 100 * _MB
+"""Between two words where nobody knows how much there is to come."""
+
+
+class Growth:
+    """Tells each tenth of `total` bytes, or each 100 MB where that is not known; the end speaks for itself.
+
+    >>> growth = Growth(print, "fetching it", total=90 * _MB)
+    >>> for size in (4, 10, 11, 40, 90):
+    ...     growth.look(size * _MB)
+    fetching it: 10 of 90 MB
+    fetching it: 40 of 90 MB
+    """
+
+    def __init__(self, tell: Callable[[str], None], text: str, *, total: int | None) -> None:
+        self._tell, self._text, self._total = tell, text, total
+        self._step = _STEP_UNKNOWN if total is None else total // 10
+        self._told = 0
+
+    def look(self, size: int) -> None:
+        if size - self._told < self._step or (self._total is not None and size >= self._total):
+            return
+        self._told = size
+        of = "" if self._total is None else f" of {self._total // _MB}"
+        self._tell(f"{self._text}: {size // _MB}{of} MB")
+
+
+@contextmanager
+def telling_growth(
+    tell: Callable[[str], None], text: str, folder: Path, *, total: int | None = None, look_s: float = _LOOK_S
+) -> Iterator[None]:
+    """Tell `text`, then how large the largest file, with a `total`, or everything new in `folder` has become.
+
+    Concurrency:
+        `tell` is called in a thread of its own while the block runs, and not after it.
+    """
+    tell(text)
+    growth, ended = Growth(tell, text.partition(" (")[0], total=total), threading.Event()
+    before = 0 if total is not None else sum(_sizes(folder))
+
+    def watch() -> None:
+        while not ended.wait(look_s):
+            sizes = _sizes(folder)
+            growth.look(max(sizes, default=0) if total is not None else sum(sizes) - before)
+
+    watching = threading.Thread(target=watch, name="growth", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Of every file below it; those that vanish meanwhile have none."""
+    sizes: list[int] = []
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and not path.is_symlink():
+                sizes.append(path.stat().st_size)
+        except OSError:
+            continue
+    return sizes

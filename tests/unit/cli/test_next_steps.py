@@ -1,0 +1,85 @@
+"""What a person is told to type, as it can be typed."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from strop.cli.next_steps import after, after_failure, program, run_command
+
+JOB = Path("my jobs/job.yaml")
+ASKED = (
+    {"max_steps": 5, "model": "a b", "seed": 7},
+    {"max_steps": "--steps", "seed": "--seed", "model": "--set"},
+)
+
+
+@pytest.fixture(autouse=True)
+def as_strop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STROP_LANG", "en")
+    monkeypatch.setattr(sys, "argv", ["strop"])
+
+
+def test_the_program_is_named_so_that_the_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my venv"
+    folder.mkdir()
+    mine = folder / "strop"
+    mine.write_text("#!/bin/sh")
+    mine.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(mine)])
+    monkeypatch.setenv("PATH", os.devnull)
+    assert program() == f"'{mine}'"
+    monkeypatch.setenv("PATH", str(folder))
+    assert program() == "strop"
+    monkeypatch.setattr(sys, "argv", ["/x/site-packages/strop/cli/__main__.py"])
+    assert program() == "python -m strop.cli"
+
+
+def test_a_command_repeats_the_options_that_were_given() -> None:
+    assert run_command(JOB, ASKED, resume="ft-1") == (
+        "strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume ft-1"
+    )
+
+
+def told(status: str, *, checkpoint: str | None = None, published_as: str | None = None) -> list[str]:
+    steps = 3 if checkpoint else 0
+    ended = {
+        "job_id": "ft-1",
+        "status": status,
+        "steps": steps,
+        "checkpoint": checkpoint,
+        "published_as": published_as,
+    }
+    return after(ended, Path("job.yaml"), ({}, {}))
+
+
+def test_a_run_that_was_ended_says_how_to_go_on_from_what_was_kept() -> None:
+    assert told("CANCELED", checkpoint="/c/step-000003") == [
+        "ft-1   CANCELED   3 steps",
+        "go on:  strop run job.yaml --resume ft-1",
+        "talk to it:  strop chat /c/step-000003",
+    ]
+    assert told("CANCELED") == [
+        "ft-1   CANCELED   0 steps",
+        "no step was finished, so there is nothing to go on from",
+        "begin again:  strop run job.yaml",
+    ]
+
+
+def test_a_finished_run_says_what_can_be_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert told("SUCCEEDED", checkpoint="/c/step-000003", published_as="polite") == [
+        "ft-1   SUCCEEDED   3 steps",
+        "talk to it:  strop chat polite",
+        "serve it:  strop serve polite",
+    ]
+    monkeypatch.setenv("STROP_LANG", "zh")
+    assert told("CANCELED", checkpoint="/c")[1] == "继续:  strop run job.yaml --resume ft-1"
+
+
+def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_mended() -> None:
+    for saved, rest in ((True, " --resume ft-1"), (False, "")):
+        lines = after_failure(Path("job.yaml"), ({}, {}), job_id="ft-1", saved=saved).splitlines()
+        assert lines == ["its log:  strop jobs logs ft-1", f"once mended:  strop run job.yaml{rest}"]

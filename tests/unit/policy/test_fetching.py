@@ -1,0 +1,52 @@
+"""How far a download is, in words."""
+
+import threading
+from pathlib import Path
+
+from strop.policy.fetching import telling_growth
+
+MB = 1_000_000
+
+
+def test_what_a_download_writes_is_told_on_the_way(tmp_path: Path) -> None:
+    """The second part is written once the first was told, the block ends once the second was."""
+    told: list[str] = []
+    heard = [threading.Event(), threading.Event()]
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if len(told) > 1:
+            heard[len(told) - 2].set()
+
+    with telling_growth(tell, "fetching m (93 MB, once)", tmp_path, total=93 * MB, look_s=0.005):
+        with (tmp_path / "part").open("wb") as file:
+            file.truncate(31 * MB)
+            assert heard[0].wait(20)
+            file.truncate(62 * MB)
+            assert heard[1].wait(20)
+            file.truncate(93 * MB)
+    assert told == [
+        "fetching m (93 MB, once)",
+        "fetching m: 31 of 93 MB",
+        "fetching m: 62 of 93 MB",
+    ]
+
+
+def test_where_nobody_knows_how_much_there_is_only_what_is_new_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    for name, size in (("old", 500 * MB), ("new", 0)):
+        with (tmp_path / "blobs" / name).open("wb") as file:
+            file.truncate(size)
+    told: list[str] = []
+    heard = threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if len(told) == 2:
+            heard.set()
+
+    with telling_growth(tell, "fetching o/m from the hub", tmp_path, look_s=0.005):
+        with (tmp_path / "blobs" / "new").open("wb") as file:
+            file.truncate(130 * MB)
+        assert heard.wait(20)
+    assert told == ["fetching o/m from the hub", "fetching o/m from the hub: 130 MB"]
