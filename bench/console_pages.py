@@ -8,6 +8,7 @@ the 95th percentile of each page, another of the same kind at every ask, and how
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import platform
@@ -310,8 +311,17 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.console_pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="of the store; kept, and used again where filled"
+    )
+    asked = parser.parse_args()
+    if asked.folder is not None:
+        main(asked.folder)
     else:
         with tempfile.TemporaryDirectory(prefix="strop-large-") as made:
             main(Path(made))

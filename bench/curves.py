@@ -80,7 +80,8 @@ def main() -> None:
         if file.is_file():
             continue
         settings: dict[str, object] = {"algorithm": method, **METHODS[method]}
-        settings |= {"max_steps": given.steps, "eval_steps": given.every}
+        # All are of one length: no validation is ever 2.
+        settings |= {"max_steps": given.steps, "eval_steps": given.every, "early_stopping_target": 2}
         settings |= dict(one.split("=", 1) for one in given.set)
         if method == "pg_opd":
             settings["training.teacher_model"] = given.teacher or parser.error("pg_opd needs --teacher")

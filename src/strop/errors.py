@@ -1,13 +1,15 @@
 """Error -> what failed, at which boundary, and what to do: one flat family.
 
 Everything raises these; the HTTP edge takes `http_status` from them, the command line prints `str(error)`.
-Imports nothing.
+Imports nothing but the form of a text in two languages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from strop.bilingual import Bilingual, chinese
 
 
 class StropError(Exception):
@@ -27,7 +29,20 @@ class StropError(Exception):
         self.fix = fix
 
     def __str__(self) -> str:
-        return f"{self.message}\n  fix: {self.fix}" if self.fix else self.message
+        return f"{self.message}\n  fix: {self.fix}" if self.fix else str(self.message)
+
+    @property
+    def told(self) -> str:
+        """The same as `str`, in both languages where its message is."""
+        if not isinstance(self.message, Bilingual):
+            return str(self)
+        fix = f"\n  修复：{chinese(self.fix)}" if self.fix else ""
+        return Bilingual(str(self), self.message.zh + fix)
+
+
+def told_of(error: BaseException) -> str:
+    """Why something ended, for who reads it later."""
+    return error.told if isinstance(error, StropError) else str(error) or type(error).__name__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

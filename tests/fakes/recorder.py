@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from strop.bilingual import chinese
 from strop.schema.job import ALLOWED_MOVES, JobStatus
 from strop.schema.trajectory import Group
 
 
 class FakeRecorder:
-    """`on(entry)` is called with each log entry, so that a test can act at a certain moment."""
+    """`on(entry)` is called with each log entry, so that a test can act at a certain moment. What a run tells
+    must be in both languages; a test that makes up events of its own sets `wants_chinese` to False."""
+
+    wants_chinese = True
 
     def __init__(self, on: Callable[[tuple[Any, ...]], None] = lambda entry: None) -> None:
         self.on = on
@@ -69,6 +74,8 @@ class FakeRecorder:
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
+        if self.wants_chinese and kind != "checkpoint_not_removed":  # a path and what the system says of it
+            assert re.search("[\u4e00-\u9fff]", chinese(message)), f"{kind}: {message!r} is English alone"
         self.events.append((kind, message, step))
         self._note("event", kind)
 

@@ -2,8 +2,8 @@
 
 A full disk takes the database along with the checkpoints, and who could free it must hear of it. What the
 database takes comes to the command by the job's stream; the pipe carries the rest, each note as a line of JSON:
-its words, and how many notes with these words there have been. The stream tells them in the same order, so that
-the command knows which of them it has heard.
+its words in English and Chinese, and the second at which it was noted. The stream tells the same ones later, so
+that the command knows which of them it has heard, also of a trainer that was started again.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from strop.cli.broadcast import Broadcast
+from strop.schema.job import Event
 from strop.store.recorder import StoreRecorder
 
-Alarm = Callable[[str, int], None]
-"""Takes a note's words, and which one it is of those with these words, from 1."""
+Alarm = Callable[[str, str, int], None]
+"""Takes a note's words in English and in Chinese, and the second since 1970 at which it was noted."""
 
 
 def alarm_to(descriptor: int) -> Alarm:
@@ -28,9 +28,9 @@ def alarm_to(descriptor: int) -> Alarm:
     os.set_inheritable(descriptor, False)
     one_at_a_time = threading.Lock()  # a long line is not written in one piece
 
-    def alarm(message: str, number: int) -> None:
+    def alarm(en: str, zh: str, at: int) -> None:
         with one_at_a_time, suppress(OSError):  # nobody listens any more
-            os.write(descriptor, json.dumps([message, number]).encode() + b"\n")
+            os.write(descriptor, json.dumps([en, zh, at]).encode() + b"\n")
 
     return alarm
 
@@ -46,19 +46,17 @@ class AlarmingRecorder(Broadcast):
         super().__init__([recorder])
         self._store = recorder
         self._alarm = alarm
-        self._lock = threading.Lock()  # guards both below
-        self._noted: Counter[str] = Counter()
+        self._lock = threading.Lock()  # guards what is below
         self._asking: list[threading.Thread] = []
 
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
-        super().event(kind, message, step=step, data=data)
+        noted = self._store.note(kind, message, step=step, data=data)
         if self._alarm is None:
             return
         with self._lock:
-            self._noted[message] += 1
-            arguments = (self._alarm, message, self._noted[message])
+            arguments = (self._alarm, noted)
             asking = threading.Thread(target=self._tell, args=arguments, name="alarm", daemon=True)
             self._asking = [one for one in self._asking if one.is_alive()]
             self._asking.append(asking)
@@ -71,6 +69,6 @@ class AlarmingRecorder(Broadcast):
         for one in asking:
             one.join()
 
-    def _tell(self, alarm: Alarm, message: str, number: int) -> None:
+    def _tell(self, alarm: Alarm, noted: Event) -> None:
         if not self._store.taken():
-            alarm(message, number)
+            alarm(noted.message, noted.message_in("zh"), int(noted.created_at.timestamp()))

@@ -10,7 +10,7 @@ import sys
 
 from strop.cli.commands import app
 from strop.cli.interrupts import EXIT_CANCELED, interrupted_text
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import ConfigError, DataError, RequestError, StropError, ThrottledError
 
 
@@ -28,7 +28,7 @@ def command_line() -> None:
     try:
         app()
     except StropError as error:
-        _tell(str(error))
+        _tell(told(error.told))
         sys.exit(2 if _is_wrong_input(error) else 1)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "safetensors", "peft"):

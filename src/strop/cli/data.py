@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strop.cli.remote import AsJson, print_json, print_table
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import DataError, Problem
 from strop.schema.config import TrainingType
 
@@ -136,8 +136,8 @@ def _check_offline(
             )
             problems.append(Problem(place=one.file, message=message))
     if as_json:
-        told = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
-        print_json({"files": [one.as_json() for one in files], "problems": told, "notes": notes})
+        wrong = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
+        print_json({"files": [one.as_json() for one in files], "problems": wrong, "notes": notes})
     else:
         taught = t("taught tokens", "所教词元")
         names = (t("file", "文件"), t("rows", "行数"), t("pairs", "偏好对"), taught, *_QUANTILES)
@@ -226,8 +226,8 @@ def _as_json(
         }
         for path, (dataset, lengths) in checked.items()
     ]
-    told = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
-    return {"files": files, "problems": told, "notes": notes}
+    wrong = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
+    return {"files": files, "problems": wrong, "notes": notes}
 
 
 def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem], notes: list[str]) -> None:
@@ -241,19 +241,23 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
             *_QUANTILES,
         )
         table = Table(*names, box=None, pad_edge=False, header_style="bold")
-        for told in _as_json(checked, [], [])["files"]:
-            lengths = [str(told["lengths"][name]) for name in _QUANTILES]
+        for row in _as_json(checked, [], [])["files"]:
+            lengths = [str(row["lengths"][name]) for name in _QUANTILES]
             table.add_row(
-                told["file"],
-                str(told["rows"]),
-                str(told["with_ground_truth"]),
-                str(told["with_tools"]),
+                row["file"],
+                str(row["rows"]),
+                str(row["with_ground_truth"]),
+                str(row["with_tools"]),
                 *lengths,
             )
         print_table(table)
     for note in notes:
         console.print(
-            f"{t('note', '提示')}  {note}", style="yellow", highlight=False, markup=False, soft_wrap=True
+            f"{t('note', '提示')}  {told(note)}",
+            style="yellow",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
     for problem in problems:
         print(problem, file=sys.stderr)

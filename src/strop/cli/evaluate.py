@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.bilingual import both
 from strop.cli.job_on_this_machine import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.cli.session import new_job
 from strop.cli.text import t
-from strop.errors import DataError, Problem
+from strop.errors import DataError, Problem, told_of
 from strop.pipeline.dataset import Dataset, load_dataset
 from strop.pipeline.failures import stop_if_too_many_failed
 from strop.pipeline.inputs import hash_inputs
@@ -105,7 +106,7 @@ async def evaluate(
             if not ending.asked:
                 raise
         except Exception as error:
-            told.status(JobStatus.FAILED, error=str(error))
+            told.status(JobStatus.FAILED, error=told_of(error))
             raise
         finally:
             settle()
@@ -141,9 +142,12 @@ class _Measuring:
             groups = await rollout(dataset.samples, plan, self._gateway, self._pool, self._report)
             groups = await reward(groups, self._rewards, self._pool)
             self._recorder.trajectories(0, groups, split=name)
-            stop_if_too_many_failed(groups, self._max_failure_rate, where=f"evaluation on {name}")
+            stop_if_too_many_failed(
+                groups, self._max_failure_rate, where=both(f"evaluation on {name}", f"在 {name} 上的评测")
+            )
             result = measured(name, groups, n_rollouts=plan.n_rollouts)
-            text = f"{name}: mean@{plan.n_rollouts} {result['mean']}"
+            mean = f"mean@{plan.n_rollouts} {result['mean']}"
+            text = both(f"{name}: {mean}", f"{name}：{mean}")
             self._recorder.event(EVALUATED_EVENT, text, data=result)
 
     def _report(self, done: int, total: int) -> None:

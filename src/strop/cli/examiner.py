@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from strop.cli.text import t
+from strop.bilingual import both
 from strop.diagnosis.doctor import Doctor
 from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
@@ -78,12 +78,12 @@ class Examiner(Listener):
             return
         self._begun.add(key)
         title, summary = RULES[finding.rule].title, finding.summary
-        said = {
-            "en": f"{title.en} has ended" if ended else f"{finding.rule} {title.en}: {summary.en}",
-            "zh": f"{title.zh}：已结束" if ended else f"{finding.rule} {title.zh}：{summary.zh}",
-        }
-        data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended, "said": said}
-        self._store.event(FINDING_EVENT, t(said["en"], said["zh"]), step=step, data=data)
+        said = both(
+            f"{title.en} has ended" if ended else f"{finding.rule} {title.en}: {summary.en}",
+            f"{title.zh}：已结束" if ended else f"{finding.rule} {title.zh}：{summary.zh}",
+        )
+        data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended}
+        self._store.event(FINDING_EVENT, said, step=step, data=data)
         self._send("ended" if ended else "began", finding, step)
 
     def _stop_if_asked(self, changed: Sequence[Finding], step: int) -> None:
@@ -92,9 +92,13 @@ class Examiner(Listener):
                 text, summary = RULES[finding.rule], finding.summary
                 self._send("stopped", finding, step)
                 raise StoppedByDiagnosis(
-                    f"step {step}: the diagnosis ended the run, as diagnosis.stop_on asks: {finding.rule} "
-                    + t(f"{text.title.en}: {summary.en}", f"{text.title.zh}：{summary.zh}"),
-                    fix=t(text.advice.en, text.advice.zh),
+                    both(
+                        f"step {step}: the diagnosis ended the run, as diagnosis.stop_on asks: {finding.rule} "
+                        f"{text.title.en}: {summary.en}",
+                        f"第 {step} 步：诊断按 diagnosis.stop_on 的要求结束了任务：{finding.rule} "
+                        f"{text.title.zh}：{summary.zh}",
+                    ),
+                    fix=both(text.advice.en, text.advice.zh),
                 )
 
     def _ends_the_run(self, finding: Finding) -> bool:

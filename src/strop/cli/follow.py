@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container
 from contextlib import closing
 from pathlib import Path
@@ -33,7 +32,7 @@ _QUIET = frozenset({PLANNED_EVENT, RESULT_EVENT, REFUSED_EVENT, "inputs", "cance
 
 
 Note = tuple[str, int]
-"""An event's words, and which one it is of those with these words, from 1."""
+"""An event's words, and the second since 1970 at which it was noted."""
 
 
 class Following:
@@ -47,7 +46,6 @@ class Following:
         self._own = own
         self._told_otherwise = told
         self._told: dict[int, set[str]] = {}
-        self._notes: Counter[str] = Counter()
         self.job: JobInfo | None = None
 
     def take(self, item: StreamItem) -> None:
@@ -62,8 +60,7 @@ class Following:
                     if values:
                         self._live.metrics(item.step, values)
             case EventInfo():
-                self._notes[item.message] += 1
-                note = (item.message, self._notes[item.message])
+                note = (item.message, int(item.time.timestamp()))
                 total = item.data.get("total_steps")
                 if item.kind == PLANNED_EVENT and isinstance(total, int):
                     self._live.plan(total)
@@ -97,10 +94,11 @@ class Alarms:
         self._console = console
         self.told: set[Note] = set()
 
-    def heard(self, message: str, number: int) -> None:
+    def heard(self, en: str, zh: str, at: int) -> None:
         from strop.cli.progress import tell_note
 
-        self.told.add((message, number))
+        message = t(en, zh)
+        self.told.add((message, at))
         tell_note(self._console, message)
 
 

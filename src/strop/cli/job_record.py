@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from strop.bilingual import Bilingual, both
 from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
-from strop.cli.text import t
 from strop.diagnosis.webhook import Webhook
-from strop.errors import StropError
+from strop.errors import StropError, told_of
 from strop.pipeline.ports import Recorder
 from strop.pipeline.resolved import describe
 from strop.policy import models
@@ -81,7 +81,7 @@ def open_record(
         recorder.event("note", text)
         if submitted is None:
             say(text)
-    recorder.event(INPUTS_EVENT, t("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
+    recorder.event(INPUTS_EVENT, both("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
     return recorder
 
 
@@ -118,7 +118,7 @@ def telling_failed_start(recorder: Recorder) -> Iterator[None]:
         recorder.status(JobStatus.CANCELED)
         raise
     except Exception as error:
-        recorder.status(JobStatus.FAILED, error=str(error) or type(error).__name__)
+        recorder.status(JobStatus.FAILED, error=told_of(error))
         raise
 
 
@@ -136,15 +136,15 @@ def _begin(
     return lost, others
 
 
-def _lost_note(job: Job) -> str:
-    return t(
+def _lost_note(job: Job) -> Bilingual:
+    return both(
         f"{job.job_id} was RUNNING without a process and is now FAILED",
         f"{job.job_id} 的进程已不存在，现已标记为 FAILED",
     )
 
 
-def _other_note(job: Job) -> str:
-    return t(
+def _other_note(job: Job) -> Bilingual:
+    return both(
         f"{job.job_id} trains here too (process {job.pid}): both will be slower",
         f"{job.job_id} 也在本机训练（进程 {job.pid}）：两者都会变慢",
     )

@@ -54,12 +54,12 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def private_server(
-    *, trains: bool, on_alarm: Callable[[str, int], None] | None = None
+    *, trains: bool, on_alarm: Callable[[str, str, int], None] | None = None
 ) -> Generator[PrivateServer]:
     """Serve in a thread while the block runs. With `trains`, jobs are trained; they end with the block.
 
-    `on_alarm` hears, in a thread, what a trainer notes while the database takes nothing: the words, and which
-    note it is of those with these words.
+    `on_alarm` hears, in a thread, what a trainer notes while the database takes nothing: the words in English
+    and in Chinese, and the second since 1970 at which they were noted.
 
     Raises:
         StropError: the store cannot be opened, or no port can be had.

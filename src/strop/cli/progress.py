@@ -25,11 +25,11 @@ from rich.progress import (
 )
 
 from strop.cli.pulse import Pulse
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.observability.listener import Listener
 from strop.pipeline.offline import VALIDATION
 from strop.pipeline.validation import MEAN_AT_1
-from strop.schema.job import PHASE_WORDS, TARGET_REACHED_EVENT, JobStatus
+from strop.schema.job import PHASE_WORDS, JobStatus
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"
@@ -184,9 +184,7 @@ class LiveProgress(Listener):
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
         self._pulse.said()
-        if kind == TARGET_REACHED_EVENT and data is not None:
-            message = t(message, _target_reached(step, data))
-        tell_note(self._console, message)
+        tell_note(self._console, told(message))
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if done >= total:
@@ -196,14 +194,6 @@ class LiveProgress(Listener):
         # An update is one piece of work: how far it is nobody knows.
         self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
         self._show_phase(name, done, total)
-
-
-def _target_reached(step: int | None, data: Mapping[str, Any]) -> str:
-    times = f"连续 {data['count']} 次" if data["count"] > 1 else ""
-    return (
-        f"在第 {step} 步（共 {data['of']} 步）之后停止：验证{times}达到目标"
-        f"（{data['validation']:.4g}，目标 {data['target']:.4g}）"
-    )
 
 
 def tell_note(console: Console, message: str) -> None:

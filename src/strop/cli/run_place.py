@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from strop.cli.text import t
 from strop.errors import AccessError, MissingError, StropError
-from strop.schema.watching import is_server
+from strop.schema.watching import is_loopback, is_server
 
 if TYPE_CHECKING:
     from strop.schema.config import JobConfig
@@ -44,6 +44,9 @@ def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> 
             "it takes no tracking_uri but http:// or https://",
             "它只接受 http:// 或 https:// 形式的 tracking_uri",
         )
+        return RunPlace(why=why)
+    if any(one.host is not None and not is_loopback(one.host) for one in config.trackers):
+        why = t("a tracker's host opens a port of this machine", "tracker 的 host 会在本机开放端口")
         return RunPlace(why=why)
     why = _obstacle(url, config)
     return RunPlace(url=url) if why is None else RunPlace(why=why)

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from strop.bilingual import both
 from strop.cli.span_sending import span_environment
-from strop.cli.text import t
 from strop.engine import Engine, EngineConfig
 from strop.gateway import Gateway
+from strop.observability.tracing import is_on
 from strop.policy import models
 from strop.runtime.pool import WorkerPool
 from strop.schema.config import JobConfig
@@ -44,11 +45,12 @@ class SamplingMachines:
             on_line=recorder.log,
             pythons=pythons,
             tracing=span_environment(job_id),
+            on_spans=recorder.spans if is_on() else None,
         )
 
     async def start(self, stack: AsyncExitStack, pool: WorkerPool, say: models.OnProgress) -> None:
         """Start functions, engine and gateway; the stack takes them down."""
-        say(t("starting the functions", "启动函数"))
+        say(both("starting the functions", "启动函数"))
         await stack.enter_async_context(pool)
         self.engine.start()
         stack.callback(self.engine.close)

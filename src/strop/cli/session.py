@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from strop.bilingual import both
 from strop.cli.broadcast import Broadcast
 from strop.cli.examiner import Examiner
 from strop.cli.job_on_this_machine import load_both, with_dtypes
@@ -21,7 +22,6 @@ from strop.cli.job_record import Submitted, open_record, telling_failed_start, w
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
-from strop.cli.text import t
 from strop.engine import Engine
 from strop.gateway import Gateway
 from strop.pipeline.counters import PREFILLED, PREFIX_HITS
@@ -42,9 +42,10 @@ from strop.store.recorder import StoreRecorder
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
 
-NOT_REPEATABLE = (
+NOT_REPEATABLE = both(
     "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
-    "repeats and resumes up to rounding, not bit for bit"
+    "repeats and resumes up to rounding, not bit for bit",
+    "此模型在本机上的采样，末位取决于哪些调用同时进行：重跑与续跑只在舍入误差内相同，并非逐位一致",
 )
 
 
@@ -175,7 +176,7 @@ def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> T
     name = config.training.teacher_model
     if name is None:
         return None
-    say(t("loading the teacher", "加载教师模型"))
+    say(both("loading the teacher", "加载教师模型"))
     model, its_tokenizer = models.load(name, on_progress=say)
     return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from strop.bilingual import chinese, environment_language
 
 
 def t(en: str, zh: str) -> str:
     """Choose by the first of STROP_LANG, LC_ALL, LC_MESSAGES and LANG that is set."""
-    settings = ("STROP_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
-    language = next((os.environ[name] for name in settings if os.environ.get(name)), "")
-    return zh if language.lower().startswith("zh") else en
+    return zh if environment_language() == "zh" else en
+
+
+def told(text: str) -> str:
+    """A text that may know its Chinese, in the user's language."""
+    return t(str(text), chinese(text))

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strop.bilingual import both, chinese
 from strop.cli.text import t
-from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError
+from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError, told_of
 from strop.memory import loading, use_huge_pages
 from strop.schema.job import JobStatus
 
@@ -74,7 +75,7 @@ def train(
         try:
             asyncio.run(_train(database, submission, alarm))
         except StropError as error:
-            _fail(database, job_id, str(error), wrong_input=isinstance(error, ConfigError | DataError))
+            _fail(database, job_id, told_of(error), wrong_input=isinstance(error, ConfigError | DataError))
         except Exception as error:  # noqa: BLE001  the process edge: the owner learns of everything
             _fail(database, job_id, f"{type(error).__name__}: {error}", traceback.format_exc())
     finally:
@@ -170,10 +171,10 @@ async def _run(
     from strop.cli.training_here import publish, summary
 
     recorder, steps = session.machines.recorder, session.total_steps
-    recorder.event(PLANNED_EVENT, t(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
+    recorder.event(PLANNED_EVENT, both(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
     start, unusable = await asyncio.to_thread(_start_of, database, session, resumed)
     for folder, error in unusable:
-        text = t(f"{folder} is passed over: {error.message}", f"跳过 {folder}：{error.message}")
+        text = both(f"{folder} is passed over: {error.message}", f"跳过 {folder}：{chinese(error.message)}")
         recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,
@@ -191,7 +192,7 @@ async def _run(
     try:
         name = publish(session, result)
     except StropError as error:
-        recorder.event("not_published", str(error), step=result.steps)
+        recorder.event("not_published", told_of(error), step=result.steps)
     if local is not None or result.status is JobStatus.SUCCEEDED:  # a submitted one may have been paused
         told = summary(session.config, session.job_id, result, published_as=name)
         recorder.event(RESULT_EVENT, result.status.value, data={"summary": json.dumps(told)})

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from strop.bilingual import environment_language
 from strop.client.place import Place, find_place
 from strop.client.sse import Follower
 from strop.client.wire import Call, Pause, Steps, failure, read_reply, unreachable, wait_before_retry
@@ -233,7 +234,10 @@ def _advance(steps: Steps[Any], answer: Any, error: Exception | None) -> Call | 
 def _options(place: Place) -> dict[str, Any]:
     return {
         "base_url": place.api + "/",
-        "headers": {"user-agent": f"strop/{version('strop')}"},
+        "headers": {
+            "user-agent": f"strop/{version('strop')}",
+            "accept-language": environment_language(),
+        },
         "trust_env": not place.is_loopback,
         "follow_redirects": False,
     }

@@ -96,6 +96,7 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
         caller=state.get("caller"),
         csrf=state.get("csrf", ""),
         duration=partial(words.duration, say=say),
+        near=partial(words.shortened, home=request.app.state.services.settings.home),
         status_word=partial(status_word, say=say),
         **values,
     )

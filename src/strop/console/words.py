@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-LANGUAGES = ("en", "zh")
+from strop.bilingual import LANGUAGES, accepted_language
+
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "strop_language"
 THEME_COOKIE = "strop_theme"
@@ -28,26 +31,6 @@ def language_of(request: Request) -> str:
     if chosen in LANGUAGES:
         return chosen
     return accepted_language(request.headers.get("accept-language", ""))
-
-
-def accepted_language(header: str) -> str:
-    """
-    >>> accepted_language("fr, zh-CN;q=0.8, en;q=0.9"), accepted_language("zh-TW,zh;q=0.9")
-    ('en', 'zh')
-    >>> accepted_language("")
-    'en'
-    """
-    asked: list[tuple[float, int, str]] = []
-    for position, part in enumerate(header.split(",")):
-        tag, _, quality = part.strip().partition(";q=")
-        try:
-            weight = float(quality) if quality else 1.0
-        except ValueError:
-            continue
-        language = tag.strip().lower().partition("-")[0]
-        if language in LANGUAGES and weight > 0:
-            asked.append((-weight, position, language))
-    return min(asked)[2] if asked else "en"
 
 
 def say_in(language: str) -> Say:
@@ -137,6 +120,22 @@ def pretty(value: Any, indent: int = 2) -> str:
         return json.dumps(found, ensure_ascii=False, indent=indent, default=str)
     except (ValueError, RecursionError):  # a model writes what it likes
         return value if isinstance(value, str) else _TOO_DEEP
+
+
+def shortened(text: object, *, home: Path) -> str:
+    """A text in which places below Strop's home, and below the user's, are told from there.
+
+    >>> shortened("in /srv/strop/models/m and /data/rows.jsonl", home=Path("/srv/strop"))
+    'in $STROP_HOME/models/m and /data/rows.jsonl'
+    >>> shortened(Path.home() / ".strop" / "jobs", home=Path.home() / ".strop")
+    '~/.strop/jobs'
+    """
+    told, users = str(text), Path.home()
+    near = f"~/{home.relative_to(users)}" if home.is_relative_to(users) else "$STROP_HOME"
+    for place, name in ((home, near), (users, "~")):
+        if len(place.parts) > 1:  # the root of a file system is no home
+            told = re.sub(rf"(?<![\w.~-]){re.escape(str(place))}(?=/|$|[\s'\",;:)])", name, told)
+    return told
 
 
 def broken(text: str) -> Markup:

@@ -17,6 +17,7 @@ from strop.diagnosis.rules import (
     SPAN,
     Rule,
     Seen,
+    is_certain_and_right,
     is_solved,
     lags,
     part_gains,
@@ -166,7 +167,7 @@ def one_template(record: Record) -> Seen | None:
     entropy = record.curve(ENTROPY)
     same = _level(record, "text/same_in_group")
     before = min(record.curve("text/same_in_group").first[:3], default=1.0)
-    if len(entropy) < 6 or is_solved(record) or _validates(record):
+    if len(entropy) < 6 or is_solved(record) or _validates(record) or is_certain_and_right(record, since=1):
         return None
     level, begun = fmean(entropy.last(2)), max(entropy.first)
     if level > 0.3 * begun or same < 0.8 or same < before + 0.3:

@@ -27,6 +27,9 @@ ENTROPY, LENGTH = "actor/entropy", "trajectory/response_length_non_aborted/mean"
 _MUCH_CUT = 0.25
 _GARBLED = 0.3
 _SLOWER = 2.0
+_GAINED = 0.02
+"""Of validation or reward, from which on it counts as better."""
+
 _PHASES = ("rollout", "old_log_prob", "update_actor", "update_critic", "validation", "checkpoint")
 
 
@@ -120,12 +123,15 @@ def p3_kl_explosion(record: Record) -> Seen | None:
 
 
 def p4_entropy_collapse(record: Record) -> Seen | None:
-    """Entropy lost nearly all within ten steps, or is at nothing, and the task is not simply solved."""
+    """Entropy lost nearly all within ten steps, or is at nothing, and being certain is not being right."""
     entropy = record.curve(ENTROPY)
     newest = entropy.last(2)
     if len(entropy) < 4 or len(newest) < 2 or is_solved(record):
         return None
-    level, before = fmean(newest), max(entropy.last(SPAN + 2))
+    since, before = max(entropy.points(SPAN + 2), key=lambda point: point[1])
+    if is_certain_and_right(record, since):
+        return None
+    level = fmean(newest)
     bounds = record.healthy(ENTROPY)
     floor = bounds[0] if bounds and bounds[0] is not None else 0.01
     begun = max(entropy.first)
@@ -255,7 +261,22 @@ def is_solved(record: Record) -> bool:
     good, held_out = record.curve("group/frac_all_good").last(3), record.validation
     if not good or fmean(good) <= 0.5:
         return False
-    return len(held_out) < 2 or fmean(held_out.last(2)) > held_out.first[0] + 0.02
+    return len(held_out) < 2 or fmean(held_out.last(2)) > held_out.first[0] + _GAINED
+
+
+def is_certain_and_right(record: Record, since: int) -> bool:
+    """Whether the policy got better while it grew certain: most groups are mixed or all right, and what is
+    held out gained since that step; the training reward where that has yet to say."""
+    mixed, good = record.curve("group/frac_mixed").last(3), record.curve("group/frac_all_good").last(3)
+    if not mixed or fmean(mixed) + (fmean(good) if good else 0.0) < 0.5:
+        return False
+    held_out = record.validation.points()
+    if held_out and held_out[-1][0] > since:
+        before = [value for step, value in held_out if step <= since] or record.validation.first
+        return held_out[-1][1] > before[-1] + _GAINED
+    rewards = record.curve(REWARD)
+    then = [value for step, value in rewards.points() if step <= since] or rewards.first
+    return fmean(rewards.last(3)) > then[-1] + _GAINED
 
 
 def training_gain(record: Record, steps: int = SPAN) -> float | None:

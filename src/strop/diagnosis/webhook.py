@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from strop.bilingual import both
 from strop.schema.watching import WebhookConfig
 
 if TYPE_CHECKING:
@@ -62,7 +63,12 @@ class Webhook:
         try:
             self._waiting.put_nowait((message_id, json.dumps(body, ensure_ascii=False).encode()))
         except queue.Full:
-            self._tell(f"{message_id} was not sent: {QUEUE_LIMIT} messages wait already")
+            self._tell(
+                both(
+                    f"{message_id} was not sent: {QUEUE_LIMIT} messages wait already",
+                    f"{message_id} 未发送：已有 {QUEUE_LIMIT} 条消息在等待",
+                )
+            )
 
     def close(self, grace_s: float = GRACE_S) -> None:
         """Try once more what waits, but not for longer than the grace."""
@@ -76,7 +82,13 @@ class Webhook:
             self._send_all()
         except Exception as error:  # noqa: BLE001  HTTP's edge: a proxy of the environment may be none
             why = str(error) if isinstance(error, ImportError) else type(error).__name__
-            self._tell(f"nothing is sent to {_host(self._config.url)}, the run goes on: {why}")
+            host = _host(self._config.url)
+            self._tell(
+                both(
+                    f"nothing is sent to {host}, the run goes on: {why}",
+                    f"不再向 {host} 发送，任务继续运行：{why}",
+                )
+            )
 
     def _send_all(self) -> None:
         import httpx
@@ -85,7 +97,11 @@ class Webhook:
             while (message := self._next()) is not None:
                 trouble = self._deliver(client, *message)
                 if trouble is not None:
-                    self._tell(f"{message[0]} was not delivered to {_host(self._config.url)}: {trouble}")
+                    host = _host(self._config.url)
+                    told = both(
+                        f"{message[0]} was not delivered to {host}: ", f"{message[0]} 未能送达 {host}："
+                    )
+                    self._tell(told + trouble)
 
     def _next(self) -> tuple[str, bytes] | None:
         while True:
@@ -120,7 +136,7 @@ class Webhook:
             return f"{type(error).__name__}", True
         if 200 <= status < 300:
             return None, False
-        return f"it answered {status}", status == 429 or status >= 500
+        return both(f"it answered {status}", f"对方返回 {status}"), status == 429 or status >= 500
 
     def _headers(self, message_id: str, body: bytes) -> dict[str, str]:
         now = str(int(time.time()))

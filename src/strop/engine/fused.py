@@ -88,7 +88,7 @@ class FusedLlama:
         self._embedding_VE = self._own(weights["model.embed_tokens.weight"])
         self._norm_E = self._own(weights["model.norm.weight"])
         head_VE = weights["lm_head.weight"][: self._vocab]
-        self._head = make_linear(self._own(head_VE), None, packed=self._packed)
+        self._head = make_linear(self._own(head_VE, copy=not self._packed), None, packed=self._packed)
         self._layers = layers
 
     def drop(self) -> None:
@@ -182,7 +182,10 @@ class FusedLlama:
                     if tensor is not None:
                         tensors.append(self._reordered(tensor) if name in rotated else tensor)
             bias = self._own(torch.cat(parts["bias"])) if parts["bias"] else None
-            return make_linear(self._own(torch.cat(parts["weight"])), bias, packed=self._packed)
+            weight, *more = parts["weight"]
+            if more:  # what is put together is ours already
+                weight = torch.cat(parts["weight"])
+            return make_linear(self._own(weight, copy=not (more or self._packed)), bias, packed=self._packed)
 
         q_norm, k_norm = own("self_attn.q_norm.weight"), own("self_attn.k_norm.weight")
         return _Layer(
@@ -196,8 +199,9 @@ class FusedLlama:
             down=fused(DOWN),
         )
 
-    def _own(self, tensor: Tensor) -> Tensor:
-        return to_sampling(tensor, self._dtype, self._device)
+    def _own(self, tensor: Tensor, *, copy: bool = True) -> Tensor:
+        """In the sampling precision; with `copy`, never the source's memory."""
+        return to_sampling(tensor, self._dtype, self._device, copy=copy)
 
     def _reordered(self, tensor: Tensor) -> Tensor:
         """Rows of each head from (first halves, second halves) to pairs side by side."""

@@ -73,5 +73,5 @@ def packing_works(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def make_linear(weight: Tensor, bias: Tensor | None, *, packed: bool) -> Linear:
-    """Takes over `weight`; give it a copy where it belongs to somebody else."""
+    """Takes over `weight`, unless `packed`, which copies: else give it a copy of what is somebody else's."""
     return PackedLinear(weight, bias) if packed else PlainLinear(weight, bias)

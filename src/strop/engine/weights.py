@@ -65,6 +65,6 @@ class WeightList:
         return found
 
 
-def to_sampling(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A contiguous copy in the sampling precision; never the source's memory."""
-    return tensor.to(device=device, dtype=dtype, copy=True, memory_format=torch.contiguous_format)
+def to_sampling(tensor: Tensor, dtype: torch.dtype, device: torch.device, *, copy: bool = True) -> Tensor:
+    """Contiguous, in the sampling precision; with `copy`, never the source's memory."""
+    return tensor.to(device=device, dtype=dtype, copy=copy, memory_format=torch.contiguous_format)

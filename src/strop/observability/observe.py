@@ -14,7 +14,7 @@ from strop.observability.chat_span import chat_request, chat_result, traced_stre
 from strop.observability.content import json_text
 from strop.observability.ids import ids_of, with_ids
 from strop.observability.recording import Attributes, Recording, begin, current
-from strop.observability.tracing import captures_content, tracer, warn_once
+from strop.observability.tracing import OBSERVED, captures_content, tracer, warn_once
 from strop.schema.span import SpanKind
 
 Decorated = TypeVar("Decorated")
@@ -31,7 +31,6 @@ _BASES = {
     "AbstractRewardProcessor": SpanKind.REWARD,
     "AbstractGroupRewardProcessor": SpanKind.GROUP_REWARD,
 }
-_OBSERVED = "_strop_observed"
 
 
 @overload
@@ -267,7 +266,7 @@ def _observe_class(target: type[Any], form: _Form) -> type[Any]:
 
 
 def _observe_process(process: _Function, form: _Form) -> _Function:
-    if getattr(process, _OBSERVED, False):
+    if getattr(process, OBSERVED, False):
         return process
 
     @functools.wraps(process)
@@ -293,7 +292,7 @@ def _observe_process(process: _Function, form: _Form) -> _Function:
         return result
 
     wrapper = asynchronous if inspect.iscoroutinefunction(process) else plain
-    setattr(wrapper, _OBSERVED, True)
+    setattr(wrapper, OBSERVED, True)
     return wrapper
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SCOPE = "strop.observability"
 SWITCH = "ENABLE_TRAJECTORY"
+OBSERVED = "_strop_observed"
+"""Attribute of a `process` that makes its own spans."""
 CONTENT_SWITCH = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 
 _YES, _NO = frozenset({"", "true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
@@ -40,6 +42,20 @@ def is_on() -> bool:
     if value not in _YES | _NO:
         warn_once(f"{SWITCH}={value!r} is neither true nor false; tracing stays on")
     return value not in _NO
+
+
+def is_observed(process: object) -> bool:
+    """Whether a `process` makes its own spans: decorated by `observe_processor`, ours or that of DashScope's
+    package, under whatever other decorators."""
+    while process is not None:
+        if getattr(process, OBSERVED, False):
+            return True
+        function = getattr(process, "__func__", process)
+        module = str(getattr(function, "__globals__", {}).get("__name__", ""))
+        if module.startswith("dashscope.") and "observability" in module:
+            return True
+        process = getattr(function, "__wrapped__", None)
+    return False
 
 
 def captures_content() -> bool:

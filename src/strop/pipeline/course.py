@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from strop.errors import CheckpointError
+from strop.bilingual import Bilingual, both, chinese, joined
+from strop.errors import CheckpointError, told_of
 from strop.observability.metrics import NameGate
 from strop.pipeline.dataset import Dataset, Item
 from strop.pipeline.failures import MAX_ROLLBACKS, NothingFinite, nothing_learned
@@ -68,7 +69,7 @@ async def run_to_its_end(
         recorder.status(JobStatus.CANCELED)
         raise
     except Exception as error:
-        recorder.status(JobStatus.FAILED, error=str(error))
+        recorder.status(JobStatus.FAILED, error=told_of(error))
         raise
     recorder.status(status)
     return RunResult(
@@ -89,7 +90,7 @@ class Course(ABC, Generic[Item]):
 
     lower_is_better: ClassVar[bool] = False
     """Whether validation is a loss and no score."""
-    after_a_return: ClassVar[str]
+    after_a_return: ClassVar[Bilingual]
     """What is done otherwise after going back to a checkpoint, in words."""
 
     def __init__(
@@ -173,10 +174,13 @@ class Course(ABC, Generic[Item]):
             saved = await self.load(resume_from)
             at = self.position.step
             self.shelf.take_over(kept_in(saved), resume_from, step=at)
-            self.recorder.event("resumed", f"goes on after step {at}", step=at)
+            self.recorder.event("resumed", both(f"goes on after step {at}", f"从第 {at} 步之后继续"), step=at)
             if saved["published"] and self.is_through:
                 self.already_finished = True
-                text = f"already finished: all {at} steps are in {resume_from}"
+                text = both(
+                    f"already finished: all {at} steps are in {resume_from}",
+                    f"早已完成：全部 {at} 步都在 {resume_from} 中",
+                )
                 self.recorder.event("already_finished", text, step=at)
                 return JobStatus.SUCCEEDED
         await self.weights_changed()
@@ -194,7 +198,8 @@ class Course(ABC, Generic[Item]):
 
         saved = await asyncio.to_thread(self.checkpoints.load, folder, belongs)
         if (found := changes(saved["made_from"], self.position.made_from)) is not None:
-            text = f"goes on after changes that were accepted: {'; '.join(found.lines)}"
+            told = both("goes on after changes that were accepted: ", "按已接受的更改继续：")
+            text = told + joined(both("; ", "；"), *found.lines)
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
             # What others measured, or on other rows, is compared with nothing from now on.
             saved["kept"] = [{**one, "validation": None} for one in saved["kept"]]
@@ -239,10 +244,12 @@ class Course(ABC, Generic[Item]):
         at = self.position
         if self.has_reached_target and at.step < self.last_step:
             target, count = self.hyper.early_stopping_target, self.hyper.early_stopping_count
-            times = f" {count} times in a row" if count > 1 else ""
-            text = (
-                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times} "
-                f"({at.validation:.4g}, target {target:.4g})"
+            times = (f" {count} times in a row", f"连续 {count} 次") if count > 1 else ("", "")
+            text = both(
+                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times[0]} "
+                f"({at.validation:.4g}, target {target:.4g})",
+                f"在第 {at.step} 步（共 {self.last_step} 步）之后停止：验证{times[1]}达到目标"
+                f"（{at.validation:.4g}，目标 {target:.4g}）",
             )
             data = {"target": target, "validation": at.validation, "count": count, "of": self.last_step}
             self.recorder.event(TARGET_REACHED_EVENT, text, step=at.step, data=data)
@@ -265,9 +272,11 @@ class Course(ABC, Generic[Item]):
         self.position = replace(self.position_after_return(left), rollbacks=number, skipped_steps=0)
         self.between_steps = True
         await self.weights_changed()
-        text = (
+        text = both(
             f"step {left.step + 1}: {reason.message}; back to the checkpoint of step {step} "
-            f"(return {number} of {MAX_ROLLBACKS} at most), {self.after_a_return}"
+            f"(return {number} of {MAX_ROLLBACKS} at most), {self.after_a_return}",
+            f"第 {left.step + 1} 步：{chinese(reason.message)}；回到第 {step} 步的检查点"
+            f"（第 {number} 次，最多 {MAX_ROLLBACKS} 次），{self.after_a_return.zh}",
         )
         data = {"from": left.step + 1, "checkpoint": str(newest)}
         self.recorder.event("rolled_back", text, step=step, data=data)

@@ -19,6 +19,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
+from strop.bilingual import both
 from strop.errors import DataError, Problem, StropError
 from strop.pipeline.row_files import count_rows as count_rows
 from strop.pipeline.row_files import numbered_lines as numbered_lines
@@ -116,7 +117,10 @@ def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLen
     if problems:
         raise DataError(str(path), problems)
     notes = [
-        f"{path}: the key {key!r} of {count} rows is not handed to functions; move it into rollout_extra"
+        both(
+            f"{path}: the key {key!r} of {count} rows is not handed to functions; move it into rollout_extra",
+            f"{path}：{count} 行的键 {key!r} 不会传给函数；请移入 rollout_extra",
+        )
         for key, count in unread.items()
     ]
     return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
@@ -151,12 +155,16 @@ def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> D
 def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     """Say so when prompts to be validated on are also trained on: such a curve flatters."""
     trained = {_prompt_key(sample) for sample in training.samples}
-    both = [sample.row for sample in validation.samples if _prompt_key(sample) in trained]
-    if not both:
+    repeated = [sample.row for sample in validation.samples if _prompt_key(sample) in trained]
+    if not repeated:
         return ()
     return (
-        f"{validation.path}: {len(both)} of {len(validation)} prompts are also in {training.path} "
-        f"(first: row {both[0]}); validation on them says little",
+        both(
+            f"{validation.path}: {len(repeated)} of {len(validation)} prompts are also in {training.path} "
+            f"(first: row {repeated[0]}); validation on them says little",
+            f"{validation.path}：{len(validation)} 条提示词中有 {len(repeated)} 条也在 {training.path} 中"
+            f"（首条：第 {repeated[0]} 行）；在其上验证说明不了什么",
+        ),
     )
 
 
@@ -197,7 +205,12 @@ def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
     if not repeats:
         return []
     row, again = repeats[0]
-    return [f"{path}: {len(repeats)} prompts stand there before (first: row {again} repeats row {row})"]
+    return [
+        both(
+            f"{path}: {len(repeats)} prompts stand there before (first: row {again} repeats row {row})",
+            f"{path}：{len(repeats)} 条提示词重复（首条：第 {again} 行与第 {row} 行相同）",
+        )
+    ]
 
 
 def _prompt_key(sample: Sample) -> str:

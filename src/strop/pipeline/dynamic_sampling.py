@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from strop.bilingual import Bilingual, both
 from strop.errors import TrainingError
 from strop.pipeline.advantage import rewards_are_equal
 from strop.schema.config import HyperParameters
@@ -86,7 +87,7 @@ def sieve(hyper: HyperParameters) -> Sieve:
     )
 
 
-def shortage(found: Sieve, *, step: int, data_is_through: bool) -> str | None:
+def shortage(found: Sieve, *, step: int, data_is_through: bool) -> Bilingual | None:
     """A sentence where a step trains on fewer groups than a batch.
 
     Raises:
@@ -94,12 +95,29 @@ def shortage(found: Sieve, *, step: int, data_is_through: bool) -> str | None:
     """
     if not found.filters or len(found.kept) >= found.batch_size:
         return None
-    tried = f"{found.num_equal} of {len(found.sampled)} groups had equal rewards in {found.rounds} rounds"
+    tried = both(
+        f"{found.num_equal} of {len(found.sampled)} groups had equal rewards in {found.rounds} rounds",
+        f"{found.rounds} 轮共 {len(found.sampled)} 组，其中 {found.num_equal} 组奖励相同",
+    )
     if found.kept or data_is_through:
-        why = "the data are through" if data_is_through else "max_num_gen_batches is reached"
-        return f"trains on {len(found.kept)} of {found.batch_size} groups: {tried}, and {why}"
+        why = (
+            both("the data are through", "数据已用完")
+            if data_is_through
+            else both("max_num_gen_batches is reached", "已达 max_num_gen_batches")
+        )
+        return both(
+            f"trains on {len(found.kept)} of {found.batch_size} groups: {tried}, and {why}",
+            f"以 {len(found.kept)} 组训练（应为 {found.batch_size} 组）：{tried.zh}，且{why.zh}",
+        )
     raise NothingToTrain(
-        f"step {step}: nothing to learn from: {tried} (max_num_gen_batches {found.max_rounds})",
-        fix="look at the trajectories of this step: the rows may all be too easy or too hard, or the reward "
-        "constant; raise n_rollouts or max_num_gen_batches, or set filter_groups: false",
+        both(
+            f"step {step}: nothing to learn from: {tried} (max_num_gen_batches {found.max_rounds})",
+            f"第 {step} 步：无可学习：{tried.zh}（max_num_gen_batches {found.max_rounds}）",
+        ),
+        fix=both(
+            "look at the trajectories of this step: the rows may all be too easy or too hard, or the reward "
+            "constant; raise n_rollouts or max_num_gen_batches, or set filter_groups: false",
+            "查看此步的轨迹：数据可能全都太易或太难，或奖励恒定；可提高 n_rollouts 或 max_num_gen_batches，"
+            "或设 filter_groups: false",
+        ),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from strop.bilingual import both
 from strop.errors import DataError, Problem, StropError
 from strop.pipeline.dataset import Dataset, numbered_lines
 from strop.pipeline.offline_rows import OfflineRow, read_offline_row
@@ -54,15 +55,28 @@ def load_examples(path: Path, form: TrainingType, *, max_length: int, tokens: To
     problems += _repeated_ids(examples, path)
     if problems:
         raise DataError(str(path), problems)
-    notes = [f"{path}: the key {key!r} of {count} rows is not read" for key, count in unread.items()]
+    notes: list[str] = [
+        both(
+            f"{path}: the key {key!r} of {count} rows is not read",
+            f"{path}：{count} 行的键 {key!r} 不会被读取",
+        )
+        for key, count in unread.items()
+    ]
     if silent:
         notes.append(
-            f"{path}: {len(silent)} rows teach nothing: no text, or equal scores (first: {silent[0]})"
+            both(
+                f"{path}: {len(silent)} rows teach nothing: no text, or equal scores (first: {silent[0]})",
+                f"{path}：{len(silent)} 行没有可学内容：无文本或分数相同（首行：{silent[0]}）",
+            )
         )
     if cut_short:
         notes.append(
-            f"{path}: of {len(cut_short)} rows the chat template leaves out a part of an answer (first: row "
-            f"{cut_short[0]}), which is not taught"
+            both(
+                f"{path}: of {len(cut_short)} rows the chat template leaves out a part of an answer (first: "
+                f"row {cut_short[0]}), which is not taught",
+                f"{path}：对话模板略去了 {len(cut_short)} 行中回答的一部分（首行：{cut_short[0]}），"
+                "该部分不参与训练",
+            )
         )
     return Dataset(path=path, samples=tuple(examples), notes=tuple(notes))
 
@@ -70,12 +84,16 @@ def load_examples(path: Path, form: TrainingType, *, max_length: int, tokens: To
 def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> tuple[str, ...]:
     """Say so when rows to be validated on are also trained on: such a curve flatters."""
     trained = {_content(example) for example in training.samples}
-    both = [example.row for example in validation.samples if _content(example) in trained]
-    if not both:
+    repeated = [example.row for example in validation.samples if _content(example) in trained]
+    if not repeated:
         return ()
     return (
-        f"{validation.path}: {len(both)} of {len(validation)} rows are also in {training.path} (first: row "
-        f"{both[0]}); validation on them says little",
+        both(
+            f"{validation.path}: {len(repeated)} of {len(validation)} rows are also in {training.path} "
+            f"(first: row {repeated[0]}); validation on them says little",
+            f"{validation.path}：{len(validation)} 行中有 {len(repeated)} 行也在 {training.path} 中（首行："
+            f"{repeated[0]}）；在其上验证说明不了什么",
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from strop.bilingual import both
 from strop.pipeline.advantage import step_advantages
 from strop.pipeline.batch import build_batch, repeat
 from strop.pipeline.counters import counted_since
@@ -23,6 +24,7 @@ from strop.pipeline.dataset import Dataset, Draw, overlap_notes
 from strop.pipeline.dropouts import dropout_text, lost_again
 from strop.pipeline.dynamic_sampling import NothingToTrain, Sieve, shortage, sieve
 from strop.pipeline.failures import (
+    SKIPPED,
     TooManyFailures,
     skipped_in_a_row,
     stop_if_too_many_failed,
@@ -87,7 +89,7 @@ async def train(
 class _Run(Course[Sample]):
     """A run's machines and plans, and what one of its steps is."""
 
-    after_a_return = "with other samples from there on"
+    after_a_return = both("with other samples from there on", "此后改用其他样本")
 
     def __init__(
         self,
@@ -171,15 +173,21 @@ class _Run(Course[Sample]):
                     updates |= await asyncio.to_thread(machines.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
             elif step > hyper.critic_warmup:
-                text = "nothing to learn: in no group did two rollouts survive with different rewards"
+                text = both(
+                    "nothing to learn: in no group did two rollouts survive with different rewards",
+                    "无可学习：没有一组的存活轨迹奖励有差异",
+                )
                 if machines.critic is not None:
-                    text = "nothing to learn: every return was as far from its value as every other"
+                    text = both(
+                        "nothing to learn: every return was as far from its value as every other",
+                        "无可学习：每个回报与其价值估计的差都相同",
+                    )
                 self.recorder.event("step_without_gradient", text, step=step)
             if taught or machines.critic is not None:
                 with took("param_sync"):
                     self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
             if was_skipped(updates):
-                text = "an update was skipped: its gradient is not finite"
+                text = SKIPPED
                 self.recorder.event("update_skipped", text, step=step)
             skipped_steps = skipped_in_a_row(self.position.skipped_steps, updates)
         idle = not (self.config.distils or any(pack.has_advantage for pack in taught))
@@ -245,7 +253,9 @@ class _Run(Course[Sample]):
             draws.append(draw)
             epoch, index = draw.next_epoch, draw.next_index
             groups = await self.scored(step, draw, found.rounds, took)
-            where = f"step {step}" if not found.rounds else f"step {step}, refill {found.rounds}"
+            where = both(f"step {step}", f"第 {step} 步")
+            if found.rounds:
+                where += both(f", refill {found.rounds}", f"，第 {found.rounds} 次补采")
             found.add(groups)
             try:
                 stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=where)
@@ -291,7 +301,11 @@ class _Run(Course[Sample]):
                 validate(rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report)
             )
         self.recorder.trajectories(at.step, groups, split="validation")
-        stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=f"validation after step {at.step}")
+        stop_if_too_many_failed(
+            groups,
+            self.hyper.max_failure_rate,
+            where=both(f"validation after step {at.step}", f"第 {at.step} 步后的验证"),
+        )
         measures = validation_measures(groups)
         self.measured(at.step, **measures, **took.seconds)
         self.position = at.after_validation(mean_at_1(measures), groups)

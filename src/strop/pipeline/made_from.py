@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strop.bilingual import Bilingual, both
 from strop.schema.config import FunctionConfig, JobConfig
 
 MAY_CHANGE = {
@@ -104,18 +105,27 @@ def _rows(rows: Iterable[object]) -> str:
     return f"{len(listed)} rows ({digest[:12]})"
 
 
-def _line(key: str, was: MadeFrom, now: MadeFrom) -> str:
+def _line(key: str, was: MadeFrom, now: MadeFrom) -> Bilingual:
     """A function that is new or gone is one line, and code is known by the beginning of its hash."""
     if key.startswith(_FUNCTIONS):
         function = key.rpartition(".")[0]
         there, here = (any(one.startswith(f"{function}.") for one in side) for side in (was, now))
         if there != here:
-            return f"{function} {'is gone' if there else 'is new'}"
+            return (
+                both(f"{function} is gone", f"{function} 已移除")
+                if there
+                else both(f"{function} is new", f"{function} 为新增")
+            )
         if key.endswith(".code"):
-            return f"{key} was {_short(was.get(key))}, is {_short(now.get(key))}"
+            return _changed(key, _short(was.get(key)), _short(now.get(key)))
     if key in (_TRAINING, _VALIDATION):
-        return f"{key} were {was.get(key) or 'none'}, are {now.get(key) or 'none'}"
-    return f"{key} was {was.get(key)!r}, is {now.get(key)!r}"
+        old, new = was.get(key) or "none", now.get(key) or "none"
+        return both(f"{key} were {old}, are {new}", f"{key} 原为 {old}，现为 {new}")
+    return _changed(key, repr(was.get(key)), repr(now.get(key)))
+
+
+def _changed(key: str, was: str, now: str) -> Bilingual:
+    return both(f"{key} was {was}, is {now}", f"{key} 原为 {was}，现为 {now}")
 
 
 def _short(digest: object) -> str:

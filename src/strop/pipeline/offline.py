@@ -16,11 +16,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from strop.bilingual import both
 from strop.pipeline.batch import pack
 from strop.pipeline.course import Course, RunResult, run_to_its_end
 from strop.pipeline.dataset import Dataset, Draw
 from strop.pipeline.examples import overlap_notes
-from strop.pipeline.failures import skipped_in_a_row, was_skipped
+from strop.pipeline.failures import SKIPPED, skipped_in_a_row, was_skipped
 from strop.pipeline.made_from import made_from
 from strop.pipeline.ports import OfflineMachines
 from strop.pipeline.position import Position
@@ -80,7 +81,7 @@ class _OfflineRun(Course[Example]):
     """A run's learner, and what one of its steps is."""
 
     lower_is_better = True
-    after_a_return = "past the rows of these steps"
+    after_a_return = both("past the rows of these steps", "并跳过这些步的数据行")
 
     def __init__(
         self,
@@ -139,10 +140,12 @@ class _OfflineRun(Course[Example]):
                 self.recorder.progress(step, "update", 1, 1)
         self.measured(step, **updates, **step_measures(took.seconds, mini, epoch=draw.epoch))
         if was_skipped(updates):
-            text = "an update was skipped: its gradient is not finite"
+            text = SKIPPED
             self.recorder.event("update_skipped", text, step=step)
         skipped_steps = skipped_in_a_row(
-            self.position.skipped_steps, updates, look_for="broken rows in the data of these steps"
+            self.position.skipped_steps,
+            updates,
+            look_for=both("broken rows in the data of these steps", "这些步数据中的损坏行"),
         )
         self.policy_version += int(updates["actor/num_updates"])
         self.position = replace(

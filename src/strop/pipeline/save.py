@@ -14,7 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from strop.errors import CheckpointError
+from strop.bilingual import Bilingual, both, chinese
+from strop.errors import CheckpointError, told_of
 from strop.pipeline.ports import CheckpointWriter, Recorder
 from strop.schema.config import HyperParameters, SaveStrategy
 
@@ -114,22 +115,26 @@ class Shelf:
             later = folder.name.removeprefix("step-")
             if not later.isdecimal() or int(later) <= step:
                 continue
-            self._set_aside(folder, step, "is later than what the run goes on from")
+            self._set_aside(
+                folder, step, both("is later than what the run goes on from", "晚于本次续跑的起点")
+            )
 
     def leave_newest(self, step: int) -> Path | None:
         """Set the newest aside, from which the run found no way on, and give the one before; None without."""
         if len(self.kept) < 2:
             return None
         self._set_aside(
-            self._folder / self.kept.pop().name, step, "led twice to where nothing can be learned"
+            self._folder / self.kept.pop().name,
+            step,
+            both("led twice to where nothing can be learned", "两次走到无法学习之处"),
         )
         return self.newest
 
-    def _set_aside(self, folder: Path, step: int, why: str) -> None:
+    def _set_aside(self, folder: Path, step: int, why: Bilingual) -> None:
         aside = next(place for place in _names_aside(folder) if not place.exists())
         self._recorder.checkpoint_removed(folder)
         folder.rename(aside)
-        text = f"{folder} {why}, and is now {aside.name}"
+        text = both(f"{folder} {why}, and is now {aside.name}", f"{folder} {why.zh}，已改名为 {aside.name}")
         self._recorder.event("checkpoint_set_aside", text, step=step, data={"folder": str(aside)})
 
     def holds(self, step: int, validation: float | None, *, published: bool) -> bool:
@@ -207,11 +212,16 @@ class Shelf:
                     raise
 
     def _tell_failure(self, step: int, error: Exception, waits: Sequence[float]) -> None:
-        text = f"the checkpoint of step {step} could not be written: {error}"
+        text = both(
+            f"the checkpoint of step {step} could not be written: {error}",
+            f"无法写入第 {step} 步的检查点：{chinese(told_of(error))}",
+        )
         if waits:
-            text += (
-                "\n  the trained weights are held in memory; trying again for "
-                f"{sum(waits) // 60:.0f} minutes (Ctrl-C gives up)"
+            minutes = sum(waits) // 60
+            text += both(
+                f"\n  the trained weights are held in memory; trying again for {minutes:.0f} minutes "
+                "(Ctrl-C gives up)",
+                f"\n  训练好的权重保留在内存中；{minutes:.0f} 分钟内会重试（Ctrl-C 放弃）",
             )
         self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(self._folder)})
 
@@ -241,9 +251,15 @@ class Shelf:
         except OSError as error:
             self._recorder.event("checkpoint_not_removed", f"{folder}: {error}", step=step, data=data)
         else:
-            text = f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}"
+            text = both(
+                f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}",
+                f"已删除第 {old.step} 步的检查点：save_total_limit 为 {self._limit}",
+            )
             if best is not None:
-                text += f"; the best by validation, step {best.step}, stays"
+                text += both(
+                    f"; the best by validation, step {best.step}, stays",
+                    f"；验证最佳的第 {best.step} 步保留",
+                )
             self._recorder.event("checkpoint_removed", text, step=step, data=data)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from strop.bilingual import Bilingual, both, chinese
+
 _LOOK_S = 2.0
 _MB = 1_000_000
 _STEP_UNKNOWN = 100 * _MB
@@ -32,8 +34,11 @@ class Growth:
         if size - self._told < self._step or (self._total is not None and size >= self._total):
             return
         self._told = size
-        of = "" if self._total is None else f" of {self._total // _MB}"
-        self._tell(f"{self._text}: {size // _MB}{of} MB")
+        now, total = size // _MB, None if self._total is None else self._total // _MB
+        grown = both(f": {now} MB", f"：{now} MB")
+        if total is not None:
+            grown = both(f": {now} of {total} MB", f"：{now} / {total} MB")
+        self._tell(self._text + grown)
 
 
 @contextmanager
@@ -46,7 +51,7 @@ def telling_growth(
         `tell` is called in a thread of its own while the block runs, and not after it.
     """
     tell(text)
-    growth, ended = Growth(tell, text.partition(" (")[0], total=total), threading.Event()
+    growth, ended = Growth(tell, _beginning(text), total=total), threading.Event()
     before = 0 if total is not None else sum(_sizes(folder))
 
     def watch() -> None:
@@ -61,6 +66,11 @@ def telling_growth(
     finally:
         ended.set()
         watching.join()
+
+
+def _beginning(text: str) -> Bilingual:
+    """Without what stands in brackets behind it."""
+    return both(text.partition(" (")[0], chinese(text).partition("（")[0])
 
 
 def _sizes(folder: Path) -> list[int]:

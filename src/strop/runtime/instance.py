@@ -7,11 +7,13 @@ only when the worker surely did not take it.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 import aiohttp
 
 from strop.errors import FunctionError
+from strop.runtime.call_spans import CallSpans, Sink
 from strop.runtime.crew import Crew
 from strop.runtime.gauges import Gauges, Reading
 from strop.runtime.masking import Mask
@@ -66,8 +68,10 @@ class Instance:
         start_limit_s: float,
         size: PoolSize | None = None,
         alone: bool = False,
+        on_spans: Sink | None = None,
     ) -> None:
-        """`alone`: it is a ward itself, in which lost calls are tried again, and has none."""
+        """`alone`: it is a ward itself, in which lost calls are tried again, and has none. `on_spans` takes
+        the spans of calls of a function that makes none itself."""
         self.spec = spec
         self._job_id = job_id
         self._client = client
@@ -77,6 +81,8 @@ class Instance:
         self._mask = Mask(spec.env.values())
         self._func_type = spec.func_type
         self._gauges = Gauges()
+        self._on_spans = on_spans
+        self._spans: CallSpans | None = None
         size = replace(size or PoolSize(), concurrency=spec.concurrency)
         self._crew = Crew(
             spec.name,
@@ -95,7 +101,11 @@ class Instance:
         Raises:
             FunctionError: it could not start; with the user's traceback, or what else there is to know.
         """
-        self._func_type = (await self._crew.start()).func_type
+        first = await self._crew.start()
+        self._func_type = first.func_type
+        if self._on_spans is not None and first.untraced:
+            preset = self.spec.classpath.startswith("strop.")
+            self._spans = CallSpans(self.spec.name if preset else first.class_name, self._on_spans)
         return self._func_type
 
     async def call(self, payload: FunctionInput) -> FunctionReply:
@@ -108,13 +118,15 @@ class Instance:
             cancels an async `process`.
         """
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began, began_ns = loop.time(), time.time_ns()
         secret = api_key(payload)
         with self._mask.hiding(*([secret] if secret else [])):
             reply = await self._call(payload)
             error = self._mask(reply.error)[:_MAX_ERROR_CHARS] if reply.error is not None else None
         reply = replace(reply, error=error, latency_s=loop.time() - began)
         self._gauges.count(reply)
+        if self._spans is not None and reply.attempts:
+            self._spans.put(payload, reply, start_ns=began_ns, duration_ns=int(reply.latency_s * 1e9))
         return reply
 
     async def restart(self, spec: WorkerSpec | None = None) -> None:

@@ -13,7 +13,9 @@ from typing import Self
 
 import aiohttp
 
+from strop.bilingual import both
 from strop.errors import FunctionError
+from strop.runtime.call_spans import Sink
 from strop.runtime.gauges import Reading
 from strop.runtime.instance import Instance, new_client
 from strop.runtime.process import OnLine
@@ -45,11 +47,12 @@ class WorkerPool:
         start_limit_s: float = 600.0,
         pythons: Mapping[str, Path] = MappingProxyType({}),
         tracing: Mapping[str, str] = MappingProxyType({}),
+        on_spans: Sink | None = None,
     ) -> None:
         """Resolve each function's `zipdir` against `root`; starts nothing.
 
         `pythons` are the interpreters of functions that have a layer, by label; `tracing` the environment by
-        which the workers' spans find their way.
+        which the workers' spans find their way; `on_spans` takes those of functions that make none.
 
         Units:
             grace_s: seconds past a function's timeout until a worker that does not even say so is given up.
@@ -59,10 +62,13 @@ class WorkerPool:
         self._specs = [replace(spec, tracing=tracing) for spec in specs]
         self._sizes = {config.label: PoolSize.of(config.runtime) for config in functions}
         self.notes = [
-            f"function {config.label!r}: {text}" for config in functions for text in cut(config.runtime)
+            both(f"function {config.label!r}: ", f"函数 {config.label!r}：") + text
+            for config in functions
+            for text in cut(config.runtime)
         ]
         self._job_id = job_id
         self._on_line = on_line
+        self._on_spans = on_spans
         self._grace_s = grace_s
         self._start_limit_s = start_limit_s
         self._client: aiohttp.ClientSession | None = None
@@ -135,6 +141,7 @@ class WorkerPool:
             grace_s=self._grace_s,
             start_limit_s=self._start_limit_s,
             size=self._sizes[spec.name],
+            on_spans=self._on_spans,
         )
 
 

@@ -54,6 +54,8 @@ class WorkerProcess:
         self.port = 0
         self.func_type = FunctionType.ROLLOUT
         self.sub_weights: dict[str, float] = {}
+        self.class_name = ""
+        self.untraced = False
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
         """Start the process and wait until it listens. `on_stuck` hears that it should get no more calls.
@@ -150,6 +152,8 @@ class WorkerProcess:
                 self.port = int(event["port"])
                 self.func_type = FunctionType(event["func_type"])
                 self.sub_weights = dict(event["sub_weights"])
+                self.class_name = str(event["class_name"])
+                self.untraced = bool(event["untraced"])
                 self._started.set_result(None)
             else:
                 self._started.set_exception(FunctionError(self._mask(event["text"])))

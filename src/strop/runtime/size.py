@@ -6,6 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
+from strop.bilingual import both
 from strop.runtime.limits import Limits
 from strop.schema.config import FunctionRuntime
 
@@ -94,4 +95,11 @@ def cut(runtime: FunctionRuntime, *, most: int | None = None) -> list[str]:
         if (count := getattr(runtime, name)) is not None and count > most
     }
     told = ", ".join(f"{name} {count}" for name, count in asked.items())
-    return [f"{told}: {most} workers is the most for one function on this machine"] if asked else []
+    if not asked:
+        return []
+    return [
+        both(
+            f"{told}: {most} workers is the most for one function on this machine",
+            f"{told}：本机每个函数最多 {most} 个工作进程",
+        )
+    ]

@@ -75,6 +75,7 @@ async def _serve(spec: WorkerSpec, token: str, report: Callable[..., None]) -> N
         func_type=host.func_type,
         class_name=host.class_name,
         sub_weights=host.sub_weights,
+        untraced=host.untraced,
     )
     await serve(create_app(host, token), listener)
 

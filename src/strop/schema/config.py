@@ -192,6 +192,9 @@ class JobConfig(Section):
             if labels.count(label) > 1:
                 text = f"functions: the name {label!r} stands twice"
                 raise Contradiction(text, fix="give each its own name")
+            if (longer := next((one for one in labels if one.startswith(f"{label}/")), None)) is not None:
+                text = f"functions: metrics of {label!r} and {longer!r} would share names"
+                raise Contradiction(text, fix="no name may be another's with a slash behind; rename one")
         if not any(dataset.type == "training" for dataset in self.datasets):
             raise Contradiction("datasets: none of type training", fix="add one")
         files = [dataset.file_name for dataset in self.datasets]

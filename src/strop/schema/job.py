@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from strop.bilingual import Bilingual
 from strop.schema.access import DEFAULT_WORKSPACE
 
 
@@ -104,6 +105,7 @@ class Job(_Record):
     workspace_id: str = DEFAULT_WORKSPACE
     config: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
+    error_zh: str | None = None
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -111,6 +113,10 @@ class Job(_Record):
     pid: int | None = None
     process_started: str | None = None
     resumes: str | None = None
+
+    def error_in(self, language: str) -> str | None:
+        """Why it failed, in Chinese where that is asked for and known."""
+        return self.error_zh or self.error if language == "zh" else self.error
 
 
 class Checkpoint(_Record):
@@ -130,14 +136,31 @@ class Checkpoint(_Record):
 
 
 class Event(_Record):
-    """Something a person should know: a kind in snake_case, a sentence, data for machines."""
+    """Something a person should know: a kind in snake_case, a sentence, data for machines.
+
+    `message_zh` is the sentence in Chinese; a `Bilingual` message brings it along.
+    """
 
     job_id: str
     kind: str
     message: str
+    message_zh: str | None = None
     step: int | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     created_at: datetime
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_both_languages(cls, values: Any) -> Any:
+        given = cast("dict[str, Any]", values)
+        message = given.get("message")
+        if not isinstance(message, Bilingual):
+            return given
+        return {**given, "message": str(message), "message_zh": message.zh}
+
+    def message_in(self, language: str) -> str:
+        """The sentence, in Chinese where that is asked for and known."""
+        return self.message_zh or self.message if language == "zh" else self.message
 
 
 class Progress(_Record):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +24,10 @@ IDS = (JOB_ID, ROLLOUT_ID, SAMPLE_ID, ATTEMPT_ID)
 
 GATEWAY_SCOPE = "strop.gateway"
 """Who makes the spans that come by themselves: for agents that trace nothing."""
+
+
+CALLER_SCOPE = "strop.runtime"
+"""Who makes the spans of a function that makes none: whoever calls it."""
 
 
 class SpanKind(StrEnum):
@@ -86,10 +90,11 @@ class Placed:
 def arrange(spans: Sequence[Span]) -> list[Placed]:
     """Every trace as a tree, depth first, siblings and traces by their start.
 
-    A model call that the agent traced itself is there once: the gateway's own span of it is left out. Spans
-    whose parents make a ring stand at the top, at the end.
+    A model call that the agent traced itself is there once: the gateway's own span of it is left out. Model
+    and tool calls that stand beside their rollout's span are put below it. Spans whose parents make a ring
+    stand at the top, at the end.
     """
-    kept = sorted(_without_twins(spans), key=lambda one: (one.start_ns, -one.duration_ns))
+    kept = sorted(_below_rollouts(_without_twins(spans)), key=lambda one: (one.start_ns, -one.duration_ns))
     traces: dict[str, list[Span]] = {}
     for span in kept:
         traces.setdefault(span.trace_id, []).append(span)
@@ -116,6 +121,19 @@ def _tree(members: Sequence[Span]) -> list[Placed]:
     children.clear()
     place(in_rings)
     return placed
+
+
+def _below_rollouts(spans: Sequence[Span]) -> list[Span]:
+    """The gateway knows an attempt's root, not the span of its rollout: model calls are put below that."""
+    rollouts = {(span.trace_id, span.parent_span_id): span for span in spans if span.kind is SpanKind.ROLLOUT}
+
+    def placed(span: Span) -> Span:
+        over = rollouts.get((span.trace_id, span.parent_span_id))
+        if over is None or span.kind not in (SpanKind.LLM, SpanKind.TOOL):
+            return span
+        return replace(span, parent_span_id=over.span_id)
+
+    return [placed(span) for span in spans]
 
 
 def _without_twins(spans: Sequence[Span]) -> list[Span]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -28,6 +29,17 @@ def is_server(tracking_uri: str) -> bool:
         return urlsplit(tracking_uri).scheme in ("http", "https")
     except ValueError:  # brackets of no address
         return False
+
+
+def is_loopback(host: str) -> bool:
+    """
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.0.0.3", "::")]
+    [True, True, True, False, False, False]
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class TrackerConfig(Section):

@@ -27,7 +27,7 @@ from strop.server.job_plan import Planner, lay_out_files, remove_folder
 from strop.server.job_views import moment
 from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
-from strop.server.replies import output
+from strop.server.replies import language_of, output
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.checkpoints import get_checkpoint
 from strop.store.deployments import get_deployment
@@ -99,7 +99,7 @@ def create(request: Request, services: ServicesHere, caller: CallerHere, asked: 
         remove_folder(folder)
         raise
     services.wake()
-    return output(request, _shown(job, submission, []))
+    return output(request, _shown(job, submission, [], language_of(request)))
 
 
 @router.get("", summary="List evaluations, newest first")
@@ -120,7 +120,10 @@ def list_(
             page_size=page.page_size,
         )
         submissions = submissions_of(session, [job.job_id for job in jobs])
-        shown = [_shown(job, submissions[job.job_id], _results(session, job.job_id)) for job in jobs]
+        language = language_of(request)
+        shown = [
+            _shown(job, submissions[job.job_id], _results(session, job.job_id), language) for job in jobs
+        ]
     return output(request, page.filled(total, evaluations=shown))
 
 
@@ -236,10 +239,10 @@ def _told(request: Request, services: Services, caller: Caller, evaluation_id: s
         job = _evaluation(session, caller, evaluation_id)
         submission = submissions_of(session, [evaluation_id])[evaluation_id]
         results = _results(session, evaluation_id)
-    return output(request, _shown(job, submission, results))
+    return output(request, _shown(job, submission, results, language_of(request)))
 
 
-def _shown(job: Job, submission: Submission, results: list[dict[str, Any]]) -> dict[str, Any]:
+def _shown(job: Job, submission: Submission, results: list[dict[str, Any]], language: str) -> dict[str, Any]:
     evaluation = submission.evaluation or Evaluation()
     means = [one["mean"] for one in results if one.get("mean") is not None]
     shown: dict[str, Any] = {
@@ -259,5 +262,5 @@ def _shown(job: Job, submission: Submission, results: list[dict[str, Any]]) -> d
         "workspace_id": job.workspace_id,
     }
     if job.status is JobStatus.FAILED:
-        shown |= {"code": "EvaluationFailed", "message": job.error or "the evaluation failed"}
+        shown |= {"code": "EvaluationFailed", "message": job.error_in(language) or "the evaluation failed"}
     return shown

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body, Request
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from strop.bilingual import both
 from strop.errors import ConflictError
 from strop.schema.access import Caller
 from strop.schema.config import JobConfig
@@ -20,7 +21,7 @@ from strop.server.job_plan import JobPlan, Planner, lay_out_files, remove_folder
 from strop.server.job_views import job_shown
 from strop.server.json_body import JsonRoute
 from strop.server.paging import PageHere
-from strop.server.replies import output
+from strop.server.replies import language_of, output
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.events import record_event
 from strop.store.jobs import create_job, delete_job, get_job, move_job, numbered_jobs
@@ -67,7 +68,7 @@ def create(
         remove_folder(folder)
         raise
     services.wake()
-    return output(request, job_shown(job, submission))
+    return output(request, job_shown(job, submission, language_of(request)))
 
 
 @router.get("", summary="List jobs, newest first")
@@ -87,7 +88,8 @@ def list_jobs(
             page_size=page.page_size,
         )
         submissions = submissions_of(session, [job.job_id for job in jobs])
-    listed = [job_shown(job, submissions.get(job.job_id)) for job in jobs]
+    language = language_of(request)
+    listed = [job_shown(job, submissions.get(job.job_id), language) for job in jobs]
     return output(request, page.filled(total, jobs=listed))
 
 
@@ -96,7 +98,7 @@ def get(request: Request, services: ServicesHere, caller: CallerHere, job_id: st
     with services.database.read() as session:
         job = get_job(session, job_id, workspace_id=caller.workspace_id)
         submission = submissions_of(session, [job_id]).get(job_id)
-    return output(request, job_shown(job, submission))
+    return output(request, job_shown(job, submission, language_of(request)))
 
 
 @router.post("/{job_id}/cancel", summary="End a job; a running one saves a checkpoint first")
@@ -114,7 +116,14 @@ def pause(request: Request, services: ServicesHere, caller: CallerHere, job_id: 
         elif job.status not in (JobStatus.RUNNING, JobStatus.SUSPENDED):
             raise ConflictError(f"job {job_id!r} is {job.status} and cannot be paused")
         want(session, job_id, Wanted.PAUSE)
-        record_event(session, _event(job_id, "pause_asked", f"{caller.key_name} asked to pause"))
+        record_event(
+            session,
+            _event(
+                job_id,
+                "pause_asked",
+                both(f"{caller.key_name} asked to pause", f"{caller.key_name} 要求暂停"),
+            ),
+        )
     services.wake()
     return _told(request, services, caller, job_id)
 
@@ -131,7 +140,14 @@ def resume(request: Request, services: ServicesHere, caller: CallerHere, job_id:
                 fix="start a new job, with a published checkpoint's name as its model",
             )
         want(session, job_id, Wanted.RUN)
-        record_event(session, _event(job_id, "resume_asked", f"{caller.key_name} asked to go on"))
+        record_event(
+            session,
+            _event(
+                job_id,
+                "resume_asked",
+                both(f"{caller.key_name} asked to go on", f"{caller.key_name} 要求继续"),
+            ),
+        )
     services.wake()
     return _told(request, services, caller, job_id)
 
@@ -157,7 +173,14 @@ def cancel_job(services: Services, caller: Caller, job_id: str) -> None:
             running = job.status is JobStatus.RUNNING
             move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
             want(session, job_id, Wanted.CANCEL)
-            record_event(session, _event(job_id, "cancel_asked", f"{caller.key_name} asked to cancel"))
+            record_event(
+                session,
+                _event(
+                    job_id,
+                    "cancel_asked",
+                    both(f"{caller.key_name} asked to cancel", f"{caller.key_name} 要求取消"),
+                ),
+            )
     services.wake()
 
 
@@ -207,7 +230,7 @@ def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bo
 def _told(request: Request, services: Services, caller: Caller, job_id: str) -> Response:
     with services.database.read() as session:
         job = get_job(session, job_id, workspace_id=caller.workspace_id)
-        return output(request, job_shown(job, get_submission(session, job_id)))
+        return output(request, job_shown(job, get_submission(session, job_id), language_of(request)))
 
 
 def _event(job_id: str, kind: str, message: str) -> Event:

@@ -25,7 +25,7 @@ from strop.server.job_views import (
     trajectory_shown,
 )
 from strop.server.json_body import JsonRoute
-from strop.server.replies import output, without_nulls
+from strop.server.replies import language_of, output, without_nulls
 from strop.server.services import CallerHere, Services, ServicesHere
 from strop.server.streams import EventStream
 from strop.store.checkpoints import list_checkpoints
@@ -79,7 +79,9 @@ def events(
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         page = list_events(session, job_id, kind=kind, after=after, limit=limit)
-    return output(request, {"events": [event_shown(one) for one in page.items], **_cursor(page)})
+    return output(
+        request, {"events": [event_shown(one, language_of(request)) for one in page.items], **_cursor(page)}
+    )
 
 
 @router.get("/metrics", summary="The curves of a job")
@@ -184,14 +186,15 @@ async def stream(
     progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
 ) -> Response:
     await services.streams.look(_job, services.database, job_id, caller.workspace_id)
-    told = _Told(with_progress=progress)
+    told = _Told(language_of(request), with_progress=progress)
     return EventStream(_follow(services, job_id, request, told), services.streams, caller.workspace_id)
 
 
 @dataclass(slots=True)
 class _Told:
-    """What a stream has said already."""
+    """What a stream has said already, and in which language."""
 
+    language: str
     status: JobStatus | None = None
     cursor: str | None = None
     steps: dict[int, int] = field(default_factory=dict[int, int])
@@ -229,7 +232,7 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
     told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
     first = [event for event in page.items if event.kind not in _LAST_EVENTS]
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event)} for event in first]
+    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event, told.language)} for event in first]
     told.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
     for name, points in curves.items():
@@ -243,13 +246,13 @@ def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool
         if (one.step, one.published) not in told.checkpoints:
             told.checkpoints.add((one.step, one.published))
             news.append({"type": "checkpoint", **saved_shown(one)})
-    news += [{"type": "event", **event_shown(event)} for event in told_last]
+    news += [{"type": "event", **event_shown(event, told.language)} for event in told_last]
     if progress is not None and progress != told.progress and not job.status.final:
         told.progress = progress
         news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
     if job.status is not told.status:
         told.status = job.status
-        news.append({"type": "status", **job_shown(job, submission)})
+        news.append({"type": "status", **job_shown(job, submission, told.language)})
     return [_frame(one, told) for one in news], job.status.final and not page.more
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from strop.bilingual import both, joined
 from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
 from strop.schema.config import JobConfig
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
 from strop.schema.submission import ELSEWHERE
-from strop.schema.watching import is_server
+from strop.schema.watching import is_loopback, is_server
 from strop.server.bundles import unpack
 from strop.server.files import blob_key
 from strop.server.job_asked import SUBJECT, DatasetAsked, FunctionAsked, JobAsked
@@ -91,8 +92,16 @@ class Planner:
 
     def _trackers(self, asked: JobAsked) -> None:
         """A tracker goes to another server by HTTP or into the job's folder: what else MLflow takes (files,
-        databases, a Databricks profile) this machine would open in its own name."""
+        databases, a Databricks profile) this machine would open in its own name. Nor does a client say to
+        whom this machine answers."""
         for index, tracker in enumerate(asked.trackers or []):
+            host = tracker.get("host") if isinstance(tracker, dict) else None
+            if isinstance(host, str) and not is_loopback(host):
+                self._complain(
+                    f"trackers[{index}].host",
+                    f"{host!r} would open a port of this machine to others, which is for its owner to decide",
+                    "leave it out: the run answers on 127.0.0.1, and the owner may put a proxy before it",
+                )
             uri = tracker.get("tracking_uri") if isinstance(tracker, dict) else None
             if isinstance(uri, str) and not is_server(uri):
                 self._complain(
@@ -107,7 +116,13 @@ class Planner:
         names = [f"resource_config.{key}" for key in asked if key not in known]
         names += [f"hyper_parameters.{key}" for key in elsewhere]
         if names:
-            plan.notes.append(f"{', '.join(names)}: accepted, but choose nothing on this machine")
+            listed = ", ".join(names)
+            plan.notes.append(
+                both(
+                    f"{listed}: accepted, but choose nothing on this machine",
+                    f"{listed}：已接受，但在本机不起作用",
+                )
+            )
 
     def _datasets(self, plan: JobPlan, asked: JobAsked, folder: Path) -> list[dict[str, Any]]:
         datasets: list[dict[str, Any]] = []
@@ -166,7 +181,13 @@ class Planner:
             )
             unused = one.not_honoured()
             if unused:
-                plan.notes.append(f"function {label!r}: accepted, but not used as sent: {'; '.join(unused)}")
+                listed = joined(both("; ", "；"), *unused)
+                plan.notes.append(
+                    both(
+                        f"function {label!r}: accepted, but not used as sent: {listed}",
+                        f"函数 {label!r}：已接受，但不按所发使用：{listed.zh}",
+                    )
+                )
         return functions
 
     def _preset(self, place: str, expected: FunctionType | None, one: FunctionAsked) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from strop.store.trajectories import Recorded
 GROUP = "llm"
 
 
-def job_shown(job: Job, submission: Submission | None) -> dict[str, Any]:
+def job_shown(job: Job, submission: Submission | None, language: str) -> dict[str, Any]:
     """A job. `code` and `message` only where it failed: clients take any `code` for an error."""
     creator = submission.creator if submission is not None else "local"
     training: dict[str, Any] = job.config.get("training", {})
@@ -39,7 +39,7 @@ def job_shown(job: Job, submission: Submission | None) -> dict[str, Any]:
         shown["training_file_ids"] = [file_id for kind, file_id, _ in files if kind == "training"]
         shown["validation_file_ids"] = [file_id for kind, file_id, _ in files if kind == "validation"]
     if job.status is JobStatus.FAILED:
-        shown |= {"code": "TrainingFailed", "message": job.error or "the job failed"}
+        shown |= {"code": "TrainingFailed", "message": job.error_in(language) or "the job failed"}
     return shown
 
 
@@ -70,10 +70,10 @@ def saved_shown(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def event_shown(event: Event) -> dict[str, Any]:
+def event_shown(event: Event, language: str) -> dict[str, Any]:
     return {
         "kind": event.kind,
-        "message": event.message,
+        "message": event.message_in(language),
         "step": event.step,
         "data": event.data,
         "time": moment(event.created_at),

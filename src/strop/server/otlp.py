@@ -32,6 +32,9 @@ MAX_PARTS = 500_000
 """Messages within a request: attributes, values, events and whatever else it nests. Of two bytes each, eight
 times as many would fit a body, and each takes tens here; with names and values in them, these fill it."""
 
+MAX_FIELDS = 1_200_000
+"""Names and values included: an attribute has four. Told apart one by one here, they take a second."""
+
 MAX_VALUE_CHARS = 128 * 1024
 MAX_ATTRIBUTES = 128
 MAX_EVENTS = 32
@@ -101,12 +104,13 @@ def num_spans(content: bytes) -> int:
     hundreds. Counting ends beyond what is taken.
 
     Raises:
-        DecodeError: its frames do not fit into each other.
+        DecodeError: its frames do not fit into each other. TooLargeError: it has too much between its spans.
     """
     count = 0
-    for resource in _messages(content, 0, len(content), 1):  # ExportTraceServiceRequest.resource_spans
-        for scope in _messages(content, *resource, 2):  # ResourceSpans.scope_spans
-            for _ in _messages(content, *scope, 2):  # ScopeSpans.spans
+    left = iter(range(4 * MAX_SPANS))  # between the spans there is little else
+    for resource in _messages(content, 0, len(content), 1, left):  # ExportTraceServiceRequest.resource_spans
+        for scope in _messages(content, *resource, 2, left):  # ResourceSpans.scope_spans
+            for _ in _messages(content, *scope, 2, left):  # ScopeSpans.spans
                 count += 1
                 if count > MAX_SPANS:
                     return count
@@ -118,15 +122,15 @@ def num_parts(content: bytes) -> int:
     taken; a body that cannot have as many is not looked at and counts none.
 
     Raises:
-        DecodeError: its frames do not fit into each other.
+        DecodeError: its frames do not fit into each other. TooLargeError: more than `MAX_FIELDS` fields.
     """
     if len(content) <= 2 * MAX_PARTS:  # a message takes two bytes at least
         return 0
-    count = 0
+    count, left = 0, iter(range(MAX_FIELDS))
     open_messages = [(0, len(content), ExportTraceServiceRequest.DESCRIPTOR)]
     while open_messages:
         at, end, message = open_messages.pop()
-        for number, begin, close in _frames(content, at, end):
+        for number, begin, close in _frames(content, at, end, left):
             field = message.fields_by_number.get(number)
             if field is None or field.message_type is None:
                 continue
@@ -152,14 +156,22 @@ def _num_opened(content: bytes) -> int:
     return content.count(b"{") + content.count(b"[")
 
 
-def _messages(content: bytes, at: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
+def _messages(
+    content: bytes, at: int, end: int, wanted: int, left: Iterator[int]
+) -> Iterator[tuple[int, int]]:
     """Where the messages in field `wanted` begin and end."""
-    return ((begin, close) for number, begin, close in _frames(content, at, end) if number == wanted)
+    return ((begin, close) for number, begin, close in _frames(content, at, end, left) if number == wanted)
 
 
-def _frames(content: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Every field that has a length: its number, and where its content begins and ends."""
+def _frames(content: bytes, at: int, end: int, left: Iterator[int]) -> Iterator[tuple[int, int, int]]:
+    """Every field that has a length: its number, and where its content begins and ends.
+
+    Raises:
+        TooLargeError: `left`, which gives up one for each field of whatever kind, is empty.
+    """
     while at < end:
+        if next(left, None) is None:
+            raise TooLargeError("too many fields in one request", fix="send smaller batches")
         tag, at = _varint(content, at, end)
         match tag & 7:
             case 0:

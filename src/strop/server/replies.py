@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from strop.bilingual import accepted_language
 from strop.errors import AccessError, ForbiddenError, StropError, ThrottledError
 
 _log = logging.getLogger(__name__)
@@ -38,6 +39,11 @@ CODES = {
     504: "GatewayTimeout",
 }
 OPENAI_PATHS = ("/v1/", "/compatible-mode/")
+
+
+def language_of(request: Request) -> str:
+    """Of the sentences in an answer: what is noted of a job, and why it failed."""
+    return accepted_language(request.headers.get("accept-language", ""))
 
 
 def output(request: Request, value: Mapping[str, Any], *, key: str = "output") -> Response:

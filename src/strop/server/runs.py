@@ -15,7 +15,7 @@ from strop.schema.submission import LocalRun, Submission
 from strop.server.fine_tunes import new_job_id
 from strop.server.job_views import job_shown
 from strop.server.json_body import JsonRoute
-from strop.server.replies import output
+from strop.server.replies import language_of, output
 from strop.server.services import CallerHere, ServicesHere
 from strop.store.jobs import create_job
 from strop.store.submissions import create_submission
@@ -46,4 +46,4 @@ def create(request: Request, services: ServicesHere, caller: CallerHere, asked: 
         create_job(session, job)
         create_submission(session, submission)
     services.wake()
-    return output(request, job_shown(job, submission))
+    return output(request, job_shown(job, submission, language_of(request)))

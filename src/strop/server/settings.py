@@ -59,7 +59,7 @@ class Settings:
     supervise: bool = True
     owner: str | None = None
     own_key: str | None = field(default=None, repr=False)
-    on_alarm: Callable[[str, int], None] | None = field(default=None, repr=False)
+    on_alarm: Callable[[str, str, int], None] | None = field(default=None, repr=False)
     limits: Limits = Limits()
 
     @property

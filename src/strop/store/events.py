@@ -21,6 +21,7 @@ class EventRow(Base):
     job_id: Mapped[str] = mapped_column(Written, of_job())
     kind: Mapped[str] = mapped_column(Written)
     message: Mapped[str] = mapped_column(Written)
+    message_zh: Mapped[str | None] = mapped_column(Written)
     step: Mapped[int | None]
     data: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
@@ -30,6 +31,7 @@ class EventRow(Base):
             job_id=self.job_id,
             kind=self.kind,
             message=self.message,
+            message_zh=self.message_zh,
             step=self.step,
             data=self.data,
             created_at=self.created_at,

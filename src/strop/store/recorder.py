@@ -115,6 +115,12 @@ class StoreRecorder:
     def event(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
+        self.note(kind, message, step=step, data=data)
+
+    def note(
+        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> Event:
+        """Record an event, and give it as it is recorded."""
         event = Event(
             job_id=self._job_id,
             kind=kind,
@@ -124,6 +130,7 @@ class StoreRecorder:
             created_at=datetime.now(UTC),
         )
         self._writer.put(lambda session: record_event(session, event))
+        return event
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         """For who looks on now: at most twice a second, and the end of each phase."""

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 from strop.schema.span import Placed, Span, SpanKind, SpanStatus, arrange
 from strop.store.columns import ROW_ID, PackedJson, Written
 from strop.store.tables import Base, Page, of_job, page_of
+from strop.store.trajectories import TrajectoryRow
 
 PREVIEW_CHARS = 400
 TREE_LIMIT = 5000
@@ -144,8 +145,14 @@ def list_spans(
 def span_tree(
     session: Session, job_id: str, rollout_id: str, *, attempt_id: str | None = None
 ) -> list[Placed]:
-    """All spans of a rollout as trees, one a trace: its attempts, and what scored it."""
-    query = _matching(job_id, rollout_id=rollout_id, attempt_id=attempt_id)
+    """All spans of a rollout as trees, one a trace: its attempts, and what scored it and its group."""
+    group = (
+        select(TrajectoryRow.group_id)
+        .where(TrajectoryRow.job_id == job_id, TrajectoryRow.rollout_id == rollout_id)
+        .limit(1)
+    )
+    ids = [rollout_id, *session.scalars(group)]
+    query = _matching(job_id, attempt_id=attempt_id).where(SpanRow.rollout_id.in_(ids))
     rows = session.scalars(query.order_by(SpanRow.id).limit(TREE_LIMIT)).all()
     return arrange([row.span() for row in rows])
 

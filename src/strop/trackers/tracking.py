@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from strop.bilingual import Bilingual, both
 from strop.observability.listener import Listener
 from strop.schema.job import JobStatus
 from strop.schema.watching import TrackerConfig
@@ -103,13 +104,16 @@ class _Fed:
             )
         except OSError as error:
             self._child = None
-            tell("tracker_failed", f"tracker {self._name} cannot be started: {error}")
+            tell("tracker_failed", self._both(f"cannot be started: {error}", f"无法启动：{error}"))
             return
         self.put(Start(tracker=tracker, run=run).model_dump_json().encode() + b"\n")
         for work in (self._write, self._hear):
             thread = threading.Thread(target=work, name=f"tracker {self._name}", daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def _both(self, en: str, zh: str) -> Bilingual:
+        return both(f"tracker {self._name} {en}", f"跟踪器 {self._name} {zh}")
 
     def put(self, line: bytes) -> None:
         if self._child is None or self._ending.is_set() or self._gone.is_set():
@@ -119,7 +123,10 @@ class _Fed:
         except queue.Full:
             if not self._told_loss:
                 self._told_loss = True
-                text = f"tracker {self._name} is too slow: it misses steps; the run's own record has them"
+                text = self._both(
+                    "is too slow: it misses steps; the run's own record has them",
+                    "太慢，漏了一些步；任务自身的记录是完整的",
+                )
                 self._tell("tracker_slow", text)
 
     def end(self) -> None:
@@ -138,7 +145,10 @@ class _Fed:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-            text = f"tracker {self._name} did not finish in time and was ended: its last steps may be missing"
+            text = self._both(
+                "did not finish in time and was ended: its last steps may be missing",
+                "未能按时结束，已被终止：可能缺最后几步",
+            )
             self._tell("tracker_failed", text)
         for thread in self._threads:  # the process is gone, so both pipes are at their end
             thread.join()
@@ -171,7 +181,11 @@ class _Fed:
         code = self._child.wait()
         if not self._ending.is_set() and code != 0:
             self._tell(
-                "tracker_failed", f"tracker {self._name} ended with status {code}; the run goes on without it"
+                "tracker_failed",
+                self._both(
+                    f"ended with status {code}; the run goes on without it",
+                    f"以状态 {code} 退出；任务继续运行",
+                ),
             )
 
     def _heard(self, line: bytes) -> None:
@@ -182,8 +196,14 @@ class _Fed:
         if "where" in said:
             self._tell("tracker", f"{self._name}: {said['where']}")
         elif "lost" in said:
-            self._tell("tracker_failed", f"tracker {self._name} did not take {said['lost']}")
+            self._tell(
+                "tracker_failed", self._both(f"did not take {said['lost']}", f"没有接收 {said['lost']}")
+            )
         elif "failed" in said:
             self._tell(
-                "tracker_failed", f"tracker {self._name} failed, the run goes on without it: {said['failed']}"
+                "tracker_failed",
+                self._both(
+                    f"failed, the run goes on without it: {said['failed']}",
+                    f"出错，任务继续运行：{said['failed']}",
+                ),
             )

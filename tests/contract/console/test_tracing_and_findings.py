@@ -9,10 +9,11 @@ import pytest
 from contract.console.test_job_pages import keys_of, text_of
 from fakes.console import HOSTILE
 from fakes.server import Server
+from strop.bilingual import both
 from strop.console.job_tracing import traces_of
 from strop.schema.finding import Curve, Evidence, Finding, Severity, Text, Witness
 from strop.schema.job import Event
-from strop.schema.span import Span, SpanKind, SpanStatus, arrange
+from strop.schema.span import CALLER_SCOPE, GATEWAY_SCOPE, Span, SpanKind, SpanStatus, arrange
 from strop.store.events import record_event
 from strop.store.findings import record_finding
 from strop.store.spans import record_spans
@@ -92,10 +93,8 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
             numbers={"slope": 0.0},
         ),
     )  # fmt: skip
-    event = Event(
-        job_id="ft-1", kind="finding", message="as the trainer said it", created_at=now,
-        data={"said": {"en": "a finding began", "zh": "诊断开始"}},
-    )  # fmt: skip
+    noted = both("a finding began", "诊断开始")
+    event = Event(job_id="ft-1", kind="finding", message=noted, created_at=now)
     with server.database.write() as session:
         record_finding(session, found)
         record_event(session, event)
@@ -103,10 +102,30 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
     shown = text_of(page)
     assert words in shown
     assert {"en": "a finding began", "zh": "诊断开始"}[language] in shown
-    assert "as the trainer said it" not in shown
+    assert {"zh": "a finding began", "en": "诊断开始"}[language] not in shown
     assert "2: 0.2, 3: 0.2" in shown
     assert (
         '<rect y="50.0" width="100" height="50.0"/><polyline points="0.0,100.0 50.0,75.0 100.0,0.0"/>' in page
     )
     assert f"rollouts?step=1&amp;rollout={ROLLOUT}" in page
     assert "<script>window" not in page
+
+
+CALLS = [
+    span("root", SpanKind.CHAIN, None, 100, 8, scope=GATEWAY_SCOPE),
+    span("call", SpanKind.LLM, "root", 102, 2, scope=GATEWAY_SCOPE),
+    span("invoke_rollout Agent", SpanKind.ROLLOUT, "root", 101, 6, scope=CALLER_SCOPE),
+    span("invoke_reward Right", SpanKind.REWARD, "root", 108, 2, scope=CALLER_SCOPE),
+    span("invoke_reward Brief", SpanKind.GROUP_REWARD, "group", 110, 1, trace_id="t2", scope=CALLER_SCOPE),
+]  # fmt: skip
+
+
+def test_a_function_without_decorators_has_its_entry_reward_and_group_reward_in_the_waterfall():
+    mine, group = traces_of(arrange(CALLS))
+    assert [(row.label, row.depth, row.x, row.width) for row in mine] == [
+        ("CHAIN", 0, 0.0, 80.0),
+        ("ENTRY:ROLLOUT", 1, 10.0, 60.0),
+        ("LLM", 2, 20.0, 20.0),
+        ("REWARD", 1, 80.0, 20.0),
+    ]
+    assert [(row.label, row.depth) for row in group] == [("REWARD", 0)]

@@ -248,6 +248,10 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
         job(trackers=["tensorboard", {"type": "mlflow", "tracking_uri": "sqlite:////root/x.db"}]),
         BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "give http:// or https://"),
     ),
+    "a tracker that opens a port of the server": (
+        job(trackers=[{"type": "prometheus", "host": "0.0.0.0"}]),
+        BAD, ("trackers[0].host: '0.0.0.0'", "for its owner to decide", "leave it out"),
+    ),
     "a rollout that was never registered": (
         rollout(rollout_id="ro-x"), BAD, ("rollout: no function 'ro-x'",),
     ),

@@ -111,6 +111,10 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
         f"function 'agent': accepted, but not used as sent: max_capacity 100000: {most_workers()} workers is "
         "the most for one function on this machine",
     ]
+    told = server.http.get(
+        f"/fine-tunes/{job_id}/events", params={"kind": "not_honoured"}, headers={"accept-language": "zh-CN"}
+    ).json()["output"]["events"]
+    assert told[1]["message"].startswith("函数 'agent'：已接受，但不按所发使用：max_capacity 100000：本机")
 
 
 def test_rows_too_long_by_the_models_own_tokenizer_are_told_before_the_job_is_made(own_server):

@@ -16,6 +16,7 @@ from strop.runtime.pool import WorkerPool
 from strop.schema.config import FunctionConfig
 from strop.schema.function import AgentOutput, RequestMetadata, RewardInput
 from strop.schema.job import Job, JobStatus
+from strop.schema.span import Span, SpanKind, SpanStatus
 from strop.server.server_file import written_down
 from strop.store.jobs import create_job
 
@@ -43,7 +44,7 @@ def payload(number: int = 0) -> RewardInput:
     return RewardInput(agent_output=AgentOutput(), request_metadata=ids)
 
 
-def pool(root: Path, source: str, tracing, env=None) -> WorkerPool:
+def pool(root: Path, source: str, tracing, env=None, on_spans=None) -> WorkerPool:
     (root / "f.py").write_text(source)
     config = FunctionConfig.model_validate(
         {
@@ -53,7 +54,9 @@ def pool(root: Path, source: str, tracing, env=None) -> WorkerPool:
             "runtime": {"env": {"SECRET": "hunter2-hunter2", **(env or {})}},
         }
     )
-    return WorkerPool([config], root=root, job_id=JOB, on_line=lambda *_: None, tracing=tracing)
+    return WorkerPool(
+        [config], root=root, job_id=JOB, on_line=lambda *_: None, tracing=tracing, on_spans=on_spans
+    )
 
 
 @pytest.fixture
@@ -144,6 +147,59 @@ async def test_a_dead_receiver_fails_no_call_and_costs_none_its_time(tmp_path, m
     assert held
     assert all(reply.ok for reply in replies)
     assert took_s < 15  # one export alone would wait for 30
+
+
+PLAIN = """
+from strop import *
+
+class Score(AbstractRewardProcessor):
+    def process(self, input):
+        if input.request_metadata.rollout_id == "s1-0-r7":
+            raise ValueError("no seven")
+        return RewardOutput(reward=Reward(reward_score=0.25))
+"""
+UNDER_ANOTHER = SOURCE.replace("    @observe_processor\n", "    @other\n    @observe_processor\n").replace(
+    "class Score",
+    "import functools\ndef other(f):\n    @functools.wraps(f)\n    def g(*a):\n        return f(*a)\n"
+    "    return g\n\nclass Score",
+)
+
+
+async def called(root: Path, source: str, numbers: list[int], env=None) -> list[Span]:
+    """What the caller of a function notes of its calls."""
+    noted: list[Span] = []
+    workers = pool(root, source, {}, env, on_spans=noted.extend)
+    async with workers:
+        for number in numbers:
+            await workers.call("score", payload(number))
+    return noted
+
+
+async def test_a_call_of_a_function_without_decorators_is_noted_by_its_caller(tmp_path):
+    good, bad = await called(tmp_path, PLAIN, [6, 7])
+    ids = (JOB, "s1-0-r6", "a1")
+    assert (good.name, good.kind, good.status) == ("invoke_reward Score", SpanKind.REWARD, SpanStatus.OK)
+    assert (good.trace_id, good.parent_span_id) == (trace_id_of(*ids), root_span_id_of(*ids))
+    assert (good.rollout_id, good.sample_id, good.attempt_id) == ("s1-0-r6", "row", "a1")
+    assert good.attributes["agentic_rl.result.reward_score"] == 0.25
+    assert good.attributes["agentic_rl.result.latency_s"] == good.duration_ns / 1e9 > 0
+    assert (bad.status, bad.attributes["error.type"]) == (SpanStatus.ERROR, "exception")
+    assert bad.message is not None
+    assert "ValueError: no seven" in bad.message
+
+
+@pytest.mark.parametrize(
+    ("source", "env"),
+    [
+        (SOURCE.format(root="strop.observability", kind="def"), {}),
+        (UNDER_ANOTHER.format(root="strop.observability", kind="def"), {}),
+        (SOURCE.format(root="dashscope.finetune.reinforcement.component.observability", kind="def"), {}),
+        (PLAIN, {"ENABLE_TRAJECTORY": "false"}),
+    ],
+    ids=["decorated", "below another decorator", "by dashscope's name", "switched off"],
+)
+async def test_no_call_is_noted_twice_nor_where_it_is_not_wanted(tmp_path, source, env):
+    assert await called(tmp_path, source, [1], env) == []
 
 
 def test_without_a_server_workers_send_nothing():

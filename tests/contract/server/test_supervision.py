@@ -85,6 +85,12 @@ def test_a_trainer_that_keeps_dying_is_given_up_with_the_reason_and_its_last_lin
         assert "killed by SIGKILL; mostly that is the system, out of memory" in job["message"]
         assert "that makes 3 times before the first checkpoint" in job["message"]
         assert job["message"].endswith("its last lines:\nworking on dies\nabout to die")
+        server.http.headers["accept-language"] = "zh"
+        message = server.job(job_id)["message"]
+        assert message.startswith("训练进程被 SIGKILL 杀死；多半是系统内存不足；在第一个检查点之前已有 3 次")
+        assert message.endswith("最后几行输出：\nworking on dies\nabout to die")
+        notes = [one["message"] for one in server.get(f"/fine-tunes/{job_id}/events")["events"]]
+        assert notes[0].endswith("任务从头开始（第 1 次，最多 2 次）")
         assert [line[20:] for line in server.get(f"/fine-tunes/{job_id}/logs")["logs"]][:2] == [
             "[trainer] working on dies",
             "[trainer] about to die",

@@ -290,7 +290,8 @@ def test_what_an_earlier_version_wrote_is_there_after_the_upgrade(new_database, 
         (checkpoint,) = checkpoints.list_checkpoints(session, "job-1")
         assert (checkpoint.step, checkpoint.validation, checkpoint.best) == (4, 0.75, False)
         assert [line.text for line in logs.log_tail(session, "job-1").items] == ["a line"]
-        assert [one.data for one in events.list_events(session, "job-1").items] == [{"n": 1}]
+        (note,) = events.list_events(session, "job-1").items
+        assert (note.data, note.message_in("en"), note.message_in("zh")) == ({"n": 1}, "so", "so")
         assert [one.name for one in keys.list_workspaces(session)] == ["default"]
         context = MigrationContext.configure(session.connection(), opts={"compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
@@ -337,8 +338,8 @@ ROWS = {
 """What the first version knew."""
 
 
-def write_as_of(version: str) -> None:
-    """Make the tables as that version had them, with a row in each of the first version's."""
+def write_as_of(version: str, rows: dict[str, dict[str, object]] = ROWS) -> None:
+    """Make the tables as that version had them, with these rows."""
     engine = create_engine(database_url())
     if engine.dialect.name == "sqlite":
         home().mkdir()
@@ -349,7 +350,7 @@ def write_as_of(version: str) -> None:
         command.upgrade(config, version)
         known = MetaData()
         known.reflect(connection)
-        for name, row in ROWS.items():
+        for name, row in rows.items():
             connection.execute(known.tables[name].insert(), row)
     engine.dispose()
 
@@ -371,3 +372,14 @@ def test_a_database_that_a_process_opens_again_keeps_what_its_first_connection_w
     with database.write() as session:
         create_job(session, job.model_copy(update={"job_id": "job-2"}))
     assert seen_elsewhere() == ["job-1", "job-2"]
+
+
+def test_events_of_findings_from_before_both_languages_were_kept_have_both(new_database):
+    said = {"en": "P1 Not converging", "zh": "P1 不收敛"}
+    finding = {**ROWS["events"], "kind": "finding", "message": said["zh"], "data": pack_json({"said": said})}
+    write_as_of("0008", {"jobs": ROWS["jobs"], "events": finding})
+    database = open_database()
+    with database.read() as session:
+        (one,) = events.list_events(session, "job-1").items
+    database.close()
+    assert (one.message_in("en"), one.message_in("zh")) == ("P1 Not converging", "P1 不收敛")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
+from strop.bilingual import both
 from strop.errors import StoreError
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
@@ -67,7 +68,8 @@ def test_everything_told_is_there_after_a_flush(database, recorder):
     recorder.status(JobStatus.RUNNING)
     recorder.metrics(1, {"actor/loss": 0.5})
     recorder.trajectories(1, step_of_groups(2, 2), split="train")
-    recorder.event("rollouts_failed", "2 of 16 rollouts failed", step=1, data={"codes": {"timeout": 2}})
+    failed = both("2 of 16 rollouts failed", "16 条轨迹中 2 条失败")
+    recorder.event("rollouts_failed", failed, step=1, data={"codes": {"timeout": 2}})
     recorder.checkpoint(1, Path("/c/step-1"), policy_version=4, validation=0.75, published=False, best=True)
     recorder.progress(1, "rollout", 3, 16)
     recorder.log("function:accuracy", "stderr", "first line\nsecond line\n")
@@ -78,6 +80,7 @@ def test_everything_told_is_there_after_a_flush(database, recorder):
         assert len(list_trajectories(session, "job-1", step=1, split="train").items) == 4
         told = list_events(session, "job-1").items[0]
         assert (told.kind, told.message, told.step) == ("rollouts_failed", "2 of 16 rollouts failed", 1)
+        assert told.message_in("zh") == "16 条轨迹中 2 条失败"
         assert told.data == {"codes": {"timeout": 2}}
         checkpoint = get_checkpoint(session, "job-1-step-1")
         assert (checkpoint.folder, checkpoint.policy_version) == (Path("/c/step-1"), 4)
@@ -310,3 +313,11 @@ def test_another_process_that_holds_the_lock_is_waited_for(database, recorder):
     other.close()
     with database.read() as session:
         assert step_metrics(session, "job-1") == {"a": [(1, 1.0)]}
+
+
+def test_why_a_job_failed_is_kept_in_both_languages(database, recorder):
+    recorder.status(JobStatus.RUNNING)
+    recorder.status(JobStatus.FAILED, error=both("no GPU\n  fix: buy one", "没有 GPU\n  修复：买一块"))
+    with database.read() as session:
+        job = get_job(session, "job-1")
+    assert (job.error_in("en"), job.error_in("zh")) == ("no GPU\n  fix: buy one", "没有 GPU\n  修复：买一块")

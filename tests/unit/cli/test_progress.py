@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from strop.bilingual import both
 from strop.cli.broadcast import Broadcast
 from strop.cli.progress import LiveProgress
 from strop.cli.pulse import Pulse
@@ -73,17 +74,21 @@ def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
 def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
     monkeypatch.setenv("STROP_LANG", language)
     out = io.StringIO()
-    data = {"target": 0.9, "validation": 0.92, "count": 1, "of": 18}
-    english = "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)"
-    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, english, step=6, data=data)
+    text = both(
+        "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)",
+        "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
+    )
+    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, text, step=6)
     assert out.getvalue().splitlines() == [line]
 
 
 def test_a_broadcast_tells_every_recorder_in_order() -> None:
     out = [io.StringIO(), io.StringIO()]
-    both = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
-    both.event("note", "clipping cannot bind")
-    both.checkpoint(3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False)
+    several = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
+    several.event("note", "clipping cannot bind")
+    several.checkpoint(
+        3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False
+    )
     for file in out:
         assert "clipping cannot bind" in file.getvalue()
         assert "step-000003" in file.getvalue()

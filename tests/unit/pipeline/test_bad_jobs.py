@@ -74,6 +74,7 @@ BAD = [
     ("  - type: rollout", "  - type: rolout", 9, "functions[0].type", "found 'rolout'", "'rollout'?"),
     ("  - type: rollout\n", "  - weight: 1\n", 9, "functions[0].type", "missing", "add type"),
     ("    name: agent", "    name: right", 8, "functions", "the name 'right' stands twice", "its own name"),
+    ("    name: agent", "    name: right/agent", 8, "functions", "'right' and 'right/agent' would share", "rename"),
     ("    name: agent", "    weight: 2", 10, "functions[0].weight", "has no effect on a rollout", "remove it"),
     ("    name: agent", "    batch_size: 2", 10, "functions[0].batch_size", "unknown key", H),
     (AGENT, "functions/gone.py:Agent", 12, CODE, "no such file", "relative to zipdir"),

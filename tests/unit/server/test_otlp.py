@@ -119,3 +119,56 @@ def test_json_that_a_model_wrote_is_a_text_and_no_parts_of_the_request(monkeypat
 def test_json_of_another_shape_is_the_parsers_to_refuse(said: object):
     with pytest.raises(RequestError):
         otlp.parse(orjson.dumps(said), content_type=otlp.JSON, encoding="")
+
+
+TINY = b"\x08\x01"
+"""A number in a field that OTLP has not: what its parser passes over, and a walk through it does not."""
+
+
+def wrapped(content: bytes, *fields: int) -> bytes:
+    """The content as a message in the last of these fields, which stands in a message of the one before."""
+    for number in reversed(fields):
+        content = bytes([number << 3 | 2]) + otlp_varint(len(content)) + content
+    return content
+
+
+def otlp_varint(value: int) -> bytes:
+    head = b""
+    while value >= 0x80:
+        head += bytes([value & 0x7F | 0x80])
+        value >>= 7
+    return head + bytes([value])
+
+
+@pytest.mark.parametrize(
+    "fields", [(), (1,), (1, 2), (1, 2, 2)], ids=["request", "resource", "scope", "span"]
+)
+def test_tiny_fields_are_counted_to_their_bound_and_no_further(
+    fields: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    """Wherever they stand: a span is passed over by the count of spans, and walked by that of parts."""
+    monkeypatch.setattr(otlp, "MAX_FIELDS", 1000)
+    monkeypatch.setattr(otlp, "MAX_SPANS", 250)
+    monkeypatch.setattr(otlp, "MAX_PARTS", 100)
+    just = 1000 - len(fields)
+    otlp.parse(wrapped(TINY * just, *fields), content_type=otlp.PROTOBUF, encoding="")
+    with pytest.raises(TooLargeError, match="too many fields"):
+        otlp.parse(wrapped(TINY * (just + 1), *fields), content_type=otlp.PROTOBUF, encoding="")
+
+
+def test_millions_of_tiny_fields_are_refused_within_what_a_full_request_takes():
+    """By steps of Python, not by the clock: at most so many fields are looked at."""
+    looked, varint = 0, otlp._varint
+
+    def counted(content: bytes, at: int, end: int) -> tuple[int, int]:
+        nonlocal looked
+        looked += 1
+        return varint(content, at, end)
+
+    otlp._varint = counted
+    try:
+        with pytest.raises(TooLargeError):
+            otlp.parse(TINY * 4_000_000, content_type=otlp.PROTOBUF, encoding="")
+    finally:
+        otlp._varint = varint
+    assert looked == 2 * 4 * otlp.MAX_SPANS

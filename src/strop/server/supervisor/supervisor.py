@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
-from strop.errors import ConflictError, StropError
+from strop.bilingual import Bilingual, both
+from strop.errors import ConflictError, StropError, told_of
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.submission import Submission, Wanted
 from strop.server.settings import Settings
@@ -133,7 +134,7 @@ class Supervisor:
             mark = self._trainers.start(job.job_id, device=device)
         except StropError as error:
             with self._database.write() as session:
-                move_job(session, job.job_id, JobStatus.FAILED, error=str(error))
+                move_job(session, job.job_id, JobStatus.FAILED, error=told_of(error))
             return False
         with self._database.write() as session:
             if not get_job(session, job.job_id).status.final:
@@ -177,7 +178,7 @@ class Supervisor:
         self._unclaimed_since.pop(job.job_id, None)
 
     def _settle(
-        self, session: Session, job: Job, submission: Submission, ending: str, tail: list[str]
+        self, session: Session, job: Job, submission: Submission, ending: Bilingual, tail: list[str]
     ) -> None:
         """What becomes of a job whose trainer is gone."""
         unclaim_job(session, job.job_id)
@@ -185,28 +186,26 @@ class Supervisor:
         deaths = 1 if reached > submission.reached else submission.deaths + 1
         if job.job_id in self._ended:
             self._ended.discard(job.job_id)
-            self._tell(session, job, "trainer_ended", "the trainer was ended at once, as asked")
-            move_job(session, job.job_id, JobStatus.CANCELED)
-        elif job.status is JobStatus.CANCELING:
             self._tell(
-                session, job, "trainer_ended", f"the trainer {ending}, while the job was being canceled"
+                session,
+                job,
+                "trainer_ended",
+                both("the trainer was ended at once, as asked", "已按要求立即结束训练进程"),
             )
             move_job(session, job.job_id, JobStatus.CANCELED)
+        elif job.status is JobStatus.CANCELING:
+            while_ = both(", while the job was being canceled", "，当时任务正在取消")
+            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            move_job(session, job.job_id, JobStatus.CANCELED)
         elif submission.wanted is Wanted.PAUSE:
-            self._tell(session, job, "trainer_ended", f"the trainer {ending}, while the job was being paused")
+            while_ = both(", while the job was being paused", "，当时任务正在暂停")
+            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.SUSPENDED)
         elif deaths > self._settings.max_deaths:
             move_job(session, job.job_id, JobStatus.FAILED, error=_reason(ending, deaths, reached, tail))
         else:
             count_deaths(session, job.job_id, deaths=deaths, reached=reached)
-            where = f"goes on from the checkpoint of step {reached}" if reached else "begins anew"
-            limit = self._settings.max_deaths
-            self._tell(
-                session,
-                job,
-                "trainer_died",
-                f"the trainer {ending}; the job {where} (try {deaths} of {limit})",
-            )
+            self._tell(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
             move_job(session, job.job_id, JobStatus.QUEUING)
 
     def _move(self, job: Job, status: JobStatus) -> bool:
@@ -217,13 +216,33 @@ class Supervisor:
             return False
         return True
 
-    def _tell(self, session: Session, job: Job, kind: str, message: str) -> None:
+    def _tell(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
         record_event(
             session, Event(job_id=job.job_id, kind=kind, message=message, created_at=datetime.now(UTC))
         )
 
 
-def _reason(ending: str, deaths: int, reached: int, tail: list[str]) -> str:
-    since = f"since the checkpoint of step {reached}" if reached else "before the first checkpoint"
-    said = "\nits last lines:\n" + "\n".join(tail) if tail else ""
-    return f"the trainer {ending}; that makes {deaths} times {since}, so the job is given up{said}"
+def _next_try(ending: Bilingual, deaths: int, reached: int, settings: Settings) -> Bilingual:
+    where = (
+        both(f"goes on from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
+        if reached
+        else both("begins anew", "从头开始")
+    )
+    limit = settings.max_deaths
+    return both(
+        f"the trainer {ending}; the job {where} (try {deaths} of {limit})",
+        f"训练进程{ending.zh}；任务{where.zh}（第 {deaths} 次，最多 {limit} 次）",
+    )
+
+
+def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bilingual:
+    since = (
+        both(f"since the checkpoint of step {reached}", f"自第 {reached} 步的检查点以来")
+        if reached
+        else both("before the first checkpoint", "在第一个检查点之前")
+    )
+    told = both(
+        f"the trainer {ending}; that makes {deaths} times {since}, so the job is given up",
+        f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
+    )
+    return told + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else told

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strop.bilingual import Bilingual, both
 from strop.errors import StoreError
 from strop.memory import with_huge_pages
 from strop.schema.job import Job
@@ -183,12 +184,12 @@ class Trainers:
         return environment
 
 
-def _listen(descriptor: int, heard: Callable[[str, int], None]) -> None:
+def _listen(descriptor: int, heard: Callable[[str, str, int], None]) -> None:
     with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             with contextlib.suppress(ValueError):  # cut off in mid-line
-                message, number = json.loads(line)
-                heard(message, number)
+                en, zh, at = json.loads(line)
+                heard(en, zh, at)
 
 
 def _untie(child: subprocess.Popen[bytes]) -> None:
@@ -196,19 +197,21 @@ def _untie(child: subprocess.Popen[bytes]) -> None:
         child.stdin.close()
 
 
-def exit_text(code: int | None) -> str:
+def exit_text(code: int | None) -> Bilingual:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
     'was killed by SIGKILL; mostly that is the system, out of memory'
     """
     if code is None:
-        return "ended without a word"
+        return both("ended without a word", "无声退出")
     if code >= 0:
-        return f"exited with status {code} without a word"
+        return both(f"exited with status {code} without a word", f"以状态 {code} 退出，没有说明")
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    hint = "; mostly that is the system, out of memory" if code == -signal.SIGKILL else ""
-    return f"was killed by {name}{hint}"
+    told = both(f"was killed by {name}", f"被 {name} 杀死")
+    if code == -signal.SIGKILL:
+        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
+    return told
