@@ -84,15 +84,9 @@ def test_a_second_run_with_the_same_folder_is_refused_and_one_beside_it_is_told(
     job_folder: Path, strop: Strop, tmp_path: Path
 ) -> None:
     home, out = tmp_path / "home", tmp_path / "out"
-    functions, turn = job_folder / "functions.py", "        for _ in range(2):\n"
-    quick = functions.read_text()
-    assert turn in quick
-    patient = quick.replace(turn, f"{turn}            await asyncio.sleep(1)\n")
-    functions.write_text(f"import asyncio\n{patient}")  # not to take the time of the one beside it
     long = (*QUICK[2:], "--set", "n_epochs=200", "--out", out)
     with Running("run", job_folder / "job.yaml", *long, home=home) as first:
         first.says("before training")
-        functions.write_text(quick)
         trainer = trainer_of(home)
         same = strop("run", job_folder / "job.yaml", "--out", out)
         assert same.returncode == 2
