@@ -8,6 +8,7 @@ Its tests and models are those of `setup_sandbox_fusion.sh`, unmodified; their c
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -17,13 +18,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from bench.contender import ROOT
 from bench.sandbox import CACHE, strop
 
 NAMED = ROOT / "docs" / "sandbox_conformance.md"
 _TESTS = "sandbox/tests"
-_PROBLEMS = "datasets/samples/code_eval_code_contests.jsonl"
+_NO_PROBLEMS = ("minif2f_lean4_test", "minif2f_lean4_valid", "verilogeval_human", "verilogeval_machine")
+"""Their rows are of languages that are not run, and of no class that is served."""
+
 _LIMIT_S = 1500.0
+
+_MBPP_1 = {
+    "id": 1,
+    "content": "Write a function to find the minimum cost path to reach (m, n) from (0, 0) for the given "
+    "cost matrix cost[][] and a position (m, n) in cost[][].",
+    "labels": {"test_setup_code": ""},
+    "test_list": [
+        "assert min_cost([[1, 2, 3], [4, 8, 2], [1, 5, 3]], 2, 2) == 8",
+        "assert min_cost([[2, 3, 4], [5, 9, 3], [2, 6, 4]], 2, 2) == 12",
+        "assert min_cost([[3, 4, 5], [6, 10, 4], [3, 7, 5]], 2, 2) == 16",
+    ],
+}
+_MORE = {"mbpp": b"\n" + json.dumps(_MBPP_1).encode()}
+"""Rows that their tests ask and their samples lack, as they are published (MBPP, CC BY 4.0)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +87,16 @@ def compare(results: dict[str, bool], named: Iterable[str]) -> Verdict:
     )
 
 
+def tables(configuration: str) -> dict[str, str]:
+    """Data sets of their configuration, and the table of their store that holds each.
+
+    >>> tables("dataset:\\n  registry:\\n  - class_name: A\\n    dataset_tables: {mbpp: code_eval_mbpp}")
+    {'mbpp': 'code_eval_mbpp'}
+    """
+    registry = yaml.safe_load(configuration)["dataset"]["registry"]
+    return {name: table for one in registry for name, table in one.get("dataset_tables", {}).items()}
+
+
 def run(chosen: list[str]) -> dict[str, bool]:
     """Ask their tests of a server of ours; gives what passed of all that were not skipped.
 
@@ -82,7 +111,10 @@ def run(chosen: list[str]) -> dict[str, bool]:
         folder, report = Path(temporary), Path(temporary) / "report.xml"
         problems = folder / "datasets"
         problems.mkdir()
-        (problems / "code_contests.jsonl").write_bytes((source / _TESTS / _PROBLEMS).read_bytes())
+        for name, table in tables((source / "sandbox/configs/local.yaml").read_text()).items():
+            sample = source / _TESTS / "datasets" / "samples" / f"{table}.jsonl"
+            if sample.exists() and name not in _NO_PROBLEMS:
+                (problems / f"{name}.jsonl").write_bytes(sample.read_bytes() + _MORE.get(name, b""))
         with strop(folder, "--datasets", str(problems)) as url:
             command = [
                 *(str(python), "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"),

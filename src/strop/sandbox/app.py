@@ -137,7 +137,7 @@ def create_app(
 
     @app.post("/get_metrics_function")
     async def get_metrics_function(request: GetMetricsRequest) -> dict[str, Any]:
-        return {"function": None}
+        return {"function": datasets.metrics_function(request)}
 
     return app
 

@@ -43,8 +43,10 @@ class ByComparison:
 class ByJudge:
     """A program decides: compiled once, and each output is put before it in a box of its own."""
 
-    def __init__(self, sandbox: Sandbox, code: str, language: str) -> None:
-        self._sandbox = sandbox
+    def __init__(
+        self, sandbox: Sandbox, code: str, language: str, *, any_other_end_is_wrong: bool = False
+    ) -> None:
+        self._sandbox, self._any_other_end_is_wrong = sandbox, any_other_end_is_wrong
         limits = sandbox.limits(_JUDGE_S)
         self._judge = Program(
             code,
@@ -62,11 +64,11 @@ class ByJudge:
             await self._put(box)
             await box.write(dict(zip(_FILES, contents, strict=True)))
             said = await self._judge.run(box, None)
-        if said.return_code not in _RIGHT + _WRONG:
+        if said.return_code not in _RIGHT + _WRONG and not self._any_other_end_is_wrong:
             raise RequestError(
                 f"extra.checker failed: {_words(said)}", fix="a judge ends with 0 (right), 1 or 2 (wrong)"
             )
-        return said.return_code in _RIGHT
+        return said.ok and said.return_code in _RIGHT
 
     async def _put(self, box: Box) -> None:
         async with self._compiling:

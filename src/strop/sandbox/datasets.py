@@ -9,8 +9,12 @@ from typing import Any
 import orjson
 
 from strop.errors import DataError, Problem, RequestError
+from strop.sandbox.benchmarks import BENCHMARKS, benchmark_called
+from strop.sandbox.benchmarks.benchmark import Benchmark, identity
+from strop.sandbox.benchmarks.benchmark import Problem as BenchmarkProblem
+from strop.sandbox.benchmarks.metrics import metrics_function
 from strop.sandbox.cases import parse_json
-from strop.sandbox.wire import GetPromptByIdRequest, GetPromptsRequest, Prompt, TestConfig
+from strop.sandbox.wire import GetMetricsRequest, GetPromptByIdRequest, GetPromptsRequest, Prompt, TestConfig
 
 COMMON_OJ, AUTO_EVAL = "CommonOJDataset", "AutoEvalDataset"
 
@@ -19,6 +23,7 @@ CLASSES = {
     AUTO_EVAL: AUTO_EVAL,
     **{f"AutoEvalV{version}": AUTO_EVAL for version in (4, 5, 6)},
     **{f"AutoEvalV{version}Dataset": AUTO_EVAL for version in (4, 5, 6)},
+    **{name: name for name in BENCHMARKS},
 }
 """What `config.dataset_type` may say."""
 
@@ -26,28 +31,40 @@ Row = dict[str, Any]
 
 
 class Datasets:
-    """The data sets of a folder: a JSONL file each, `<id>.jsonl`, of problems {id, content, labels, test}.
+    """The data sets of a folder: a JSONL file each, `<name>.jsonl`.
 
-    A problem with `test` a list (or a URL) is judged by its cases, one with `test.code` by that program.
+    A file that is called as a public benchmark's holds its rows as they are published. Any other holds
+    problems {id, content, labels, test}: with `test` a list (or a URL) judged by its cases, with `test.code`
+    by that program.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._rows: dict[str, dict[str, Row]] = {}
         for path in sorted(folder.glob("*.jsonl")) if folder is not None else ():
-            self._rows[path.stem] = {str(row["id"]): row for row in _read(path)}
+            rows = _read(path, benchmark_called(path.stem))
+            self._rows[path.stem] = {str(identity(row)): row for row in rows}
 
     @property
     def names(self) -> list[str]:
         return list(self._rows)
 
     def ids(self, request: GetPromptsRequest) -> list[int | str]:
-        return [row["id"] for row in self._selected(request)]
+        return [prompt.id for prompt in self.prompts(request)]
 
     def prompts(self, request: GetPromptsRequest) -> list[Prompt]:
-        return [_prompt(row, request.config) for row in self._selected(request)]
+        """In the order of the rows; those of a benchmark that asks in several ways, by way."""
+        kind, rows = self._selected(request)
+        benchmark = BENCHMARKS.get(kind)
+        modes = benchmark.modes if benchmark is not None and "mode" not in request.config.extra else ()
+        configs = [_in_mode(request.config, mode) for mode in modes] or [request.config]
+        return [_prompt(kind, request.dataset, row, config) for config in configs for row in rows]
 
     def prompt(self, request: GetPromptByIdRequest) -> Prompt:
-        return _prompt(self.problem(request.dataset, request.id, request.config)[1], request.config)
+        kind, row = self.problem(request.dataset, request.id, request.config)
+        return _prompt(kind, request.dataset, row, request.config)
+
+    def metrics_function(self, request: GetMetricsRequest) -> str | None:
+        return metrics_function(BENCHMARKS.get(self._class(request.dataset, request.config, {})))
 
     def problem(self, dataset: str, identity: int | str, config: TestConfig) -> tuple[str, Row]:
         """The problem, and the class that judges it.
@@ -66,14 +83,13 @@ class Datasets:
         row = rows[str(identity)]
         return self._class(dataset, config, row), row
 
-    def _selected(self, request: GetPromptsRequest) -> list[Row]:
+    def _selected(self, request: GetPromptsRequest) -> tuple[str, list[Row]]:
         given = request.config.provided_data
         if isinstance(given, dict):
             raise RequestError("config.provided_data must be a list of problems here, found one")
         rows = given if given is not None else list(self._dataset(request.dataset, request.config).values())
-        if given is not None:
-            self._class(request.dataset, request.config, {})
-        return rows[request.offset : request.offset + request.limit]
+        kind = self._class(request.dataset, request.config, rows[0] if rows else {})
+        return kind, rows[request.offset : request.offset + request.limit]
 
     def _dataset(self, dataset: str, config: TestConfig) -> dict[str, Row]:
         if dataset not in self._rows:
@@ -82,10 +98,12 @@ class Datasets:
         return self._rows[dataset]
 
     def _class(self, dataset: str, config: TestConfig, row: Mapping[str, Any]) -> str:
-        wanted = config.dataset_type
+        wanted, called = config.dataset_type, benchmark_called(dataset)
         if dataset in self._rows and config.provided_data is None:
-            return _class_of(row)
+            return called.name if called is not None else _class_of(row)
         if wanted is None:
+            if called is not None:
+                return called.name
             raise RequestError(f"no eval class found for dataset {dataset}: config.dataset_type is not given")
         if wanted not in CLASSES:
             raise RequestError(f"no eval class found for {wanted!r}; known are {', '.join(CLASSES)}")
@@ -104,7 +122,24 @@ def _class_of(row: Mapping[str, Any]) -> str:
     return AUTO_EVAL if isinstance(test, Mapping) and "code" in test else COMMON_OJ
 
 
-def _prompt(row: Mapping[str, Any], config: TestConfig) -> Prompt:
+def _in_mode(config: TestConfig, mode: str) -> TestConfig:
+    return config.model_copy(update={"extra": {**config.extra, "mode": mode}})
+
+
+def _prompt(kind: str, dataset: str, row: Row, config: TestConfig) -> Prompt:
+    benchmark = BENCHMARKS.get(kind)
+    return _own(row, config) if benchmark is None else _published(benchmark, dataset, row, config)
+
+
+def _published(benchmark: Benchmark, dataset: str, row: Row, config: TestConfig) -> Prompt:
+    problem = BenchmarkProblem(row, dataset)
+    labels = problem.labels or {name: value for name, value in row.items() if name != "prompt"}
+    if benchmark.modes:
+        labels = {"mode": config.extra.get("mode", benchmark.modes[-1])}
+    return Prompt(id=problem.id, prompt=benchmark.prompt(problem, config), labels=labels)
+
+
+def _own(row: Row, config: TestConfig) -> Prompt:
     labels = labels_of(row)
     text = str(row.get("content", ""))
     template = labels.get("prompt_template")
@@ -115,7 +150,7 @@ def _prompt(row: Mapping[str, Any], config: TestConfig) -> Prompt:
     return Prompt(id=row.get("id", 0), prompt=text, labels=labels)
 
 
-def _read(path: Path) -> list[Row]:
+def _read(path: Path, benchmark: Benchmark | None) -> list[Row]:
     """Raises:
     DataError: a line that is no problem.
     """
@@ -130,12 +165,27 @@ def _read(path: Path) -> list[Row]:
             except orjson.JSONDecodeError as error:
                 problems.append(Problem(place=f"{path.name}:{number}", message=f"no JSON: {error}"))
                 continue
-            if not isinstance(row, dict) or "id" not in row or "content" not in row or "test" not in row:
-                problems.append(
-                    Problem(place=f"{path.name}:{number}", message="id, content and test are needed")
-                )
+            if wrong := _wrong(row, benchmark):
+                problems.append(Problem(place=f"{path.name}:{number}", message=wrong))
                 continue
-            rows.append(row)  # pyright: ignore[reportUnknownArgumentType]
+            rows.append(row)
     if problems:
         raise DataError(f"data set {path.stem}", problems)
     return rows
+
+
+def _wrong(row: object, benchmark: Benchmark | None) -> str:
+    """Why this is no problem; empty where it is one."""
+    if not isinstance(row, dict):
+        return "a problem is an object"
+    given: Row = row  # pyright: ignore[reportUnknownVariableType]
+    if benchmark is None:
+        missing = [name for name in ("id", "content", "test") if name not in given]
+        hint = (
+            "; a file called as a benchmark's (HumanEval.jsonl, mbpp.jsonl ...) holds its rows as published"
+        )
+        return f"there is no {', '.join(missing)}: id, content and test are needed{hint}" if missing else ""
+    missing = benchmark.lacks(given)
+    if missing:
+        return f"a row of {benchmark.name} has no {', no '.join(missing)}"
+    return "" if identity(given) != 0 or "id" in given or "task_id" in given else "there is no id"

@@ -51,6 +51,23 @@ def extract(
     return chosen.code, _KINDS.get(best)
 
 
+def fenced_blocks(completion: str) -> list[CodeBlock]:
+    """The blocks between fences, in order; without any, what follows a fence that is never closed."""
+    found = [
+        CodeBlock(priority=FENCED, code=code, language=_tag(tag)) for tag, code in _FENCED.findall(completion)
+    ]
+    if not found and (opened := _OPENED.search(completion)):
+        found = [CodeBlock(priority=INCOMPLETE, code=opened[2], language=_tag(opened[1]))]
+    return found
+
+
+def all_blocks(completion: str, language: str) -> tuple[str, ExtractedType]:
+    """As `extract`, but every block of that kind, one after the other."""
+    blocks = _blocks(completion, language)
+    kind = _KINDS[blocks[0].priority] if blocks else "empty"
+    return "\n\n".join(block.code for block in blocks), kind
+
+
 def canonical(language: str) -> str:
     word = language.strip().lower()
     known = BY_NAME.get(word) or BY_NAME.get(language.strip())
@@ -58,11 +75,7 @@ def canonical(language: str) -> str:
 
 
 def _blocks(completion: str, language: str) -> list[CodeBlock]:
-    found = [
-        CodeBlock(priority=FENCED, code=code, language=_tag(tag)) for tag, code in _FENCED.findall(completion)
-    ]
-    if not found and (opened := _OPENED.search(completion)):
-        found = [CodeBlock(priority=INCOMPLETE, code=opened[2], language=_tag(opened[1]))]
+    found = fenced_blocks(completion)
     if not found:
         found = [
             CodeBlock(priority=HEURISTIC, code=code, language=language)

@@ -10,6 +10,9 @@ from typing import Any, cast
 import orjson
 
 from strop.errors import RequestError
+from strop.sandbox.benchmarks import BENCHMARKS
+from strop.sandbox.benchmarks.benchmark import Problem
+from strop.sandbox.benchmarks.verdict import judged
 from strop.sandbox.cases import Cases, parse_cases, parse_json, refuse_no_cases
 from strop.sandbox.checkers import make_checker
 from strop.sandbox.datasets import AUTO_EVAL, COMMON_OJ, Datasets, labels_of
@@ -59,8 +62,12 @@ class Submissions:
         SandboxError: the sandbox itself failed.
         """
         kind, row = self._datasets.problem(request.dataset, request.id, request.config)
-        judge = self._common_oj if kind == COMMON_OJ else self._auto_eval
-        result = await judge(request, row)
+        if kind in BENCHMARKS:
+            problem = Problem(row, request.dataset)
+            result = await judged(self._sandbox, BENCHMARKS[kind], problem, request)
+        else:
+            judge = self._common_oj if kind == COMMON_OJ else self._auto_eval
+            result = await judge(request, row)
         self._sandbox.measures.submitted(request.config.language or "", result.accepted)
         return result
 
