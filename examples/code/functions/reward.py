@@ -1,4 +1,7 @@
-"""Completions of a problem -> for each the share of the tests that its program passes, run in the sandbox.
+"""Completions of a problem -> for each whether its program passes all tests, run in the sandbox.
+
+A part of the tests earns nothing: `print(a)` has as much of "print the smaller one", and a run that was paid
+for it learned it. `partly` tells how many programs pass some tests and not all.
 
 In Ark's form: one call for the whole group. `SANDBOX_URL` says where `strop sandbox` answers.
 """
@@ -25,10 +28,12 @@ def reward_fn(context, sample, completions):
     except httpx.HTTPError as error:
         # A sandbox that is away makes no program wrong: the group is tried again.
         return RewardFunctionResult([0.0] * len(answers), {}, RewardStatus.RETRY, f"sandbox: {error!r}")
-    rewards = [judged[answer] for answer in answers]
+    passed = [judged[answer] for answer in answers]
+    rewards = [float(share == 1.0) for share in passed]
     metrics = {
         "sandbox_seconds": time.monotonic() - started,
-        "solved": sum(share == 1.0 for share in rewards) / len(rewards),
+        "tests_passed": sum(passed) / len(passed),
+        "partly": sum(0.0 < share < 1.0 for share in passed) / len(passed),
     }
     return RewardFunctionResult(rewards, metrics, RewardStatus.SUCCESS)
 

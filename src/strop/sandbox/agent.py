@@ -36,6 +36,8 @@ TICK_S = 0.02
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
 _STACK_BYTES = 64 * 2**20
+_MAPPED_BYTES = 64 * 2**20
+"""What of a resident set may be files, as libraries, which are nobody's memory."""
 _CHUNK = 1 << 16
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -101,6 +103,7 @@ def fetch_files(order: dict[str, Any]) -> dict[str, Any]:
     files: dict[str, str] = {}
     left_out: list[str] = []
     room = order["limit"]
+    kernels = os.stat("/proc").st_dev
     for name in order["paths"] if order["paths"] is not None else _tree(order["cwd"]):
         path = os.path.join(order["cwd"], name)
         try:
@@ -110,8 +113,8 @@ def fetch_files(order: dict[str, Any]) -> dict[str, Any]:
         with open(descriptor, "rb") as file:
             info = os.fstat(descriptor)
             within = not order["inside"] or os.path.realpath(path).startswith(order["inside"] + "/")
-            if not stat.S_ISREG(info.st_mode) or not within:
-                continue
+            if not stat.S_ISREG(info.st_mode) or not within or info.st_dev == kernels:
+                continue  # a link may lead anywhere, also to what tells of this process
             content = file.read(room + 1)
         if len(content) > room:
             left_out.append(name)
@@ -225,17 +228,23 @@ class _Watch:
             mostly_ran = self.cpu_s > 0.5 * self.own_s
             self.reason = "cpu_time_limit" if mostly_ran else "wall_time_limit"
 
+    @property
+    def _most_resident(self) -> float:
+        return self.limits["memory_bytes"] + _MAPPED_BYTES
+
     def _end(self) -> dict[str, Any]:
         wall_s = time.monotonic() - self.started
         if not self.reason:
             self._own_time([self.pid])
-        code = clear_all(self.pid)
+        code, largest_bytes = clear_all(self.pid)
         for pipe in (self.out, self.err):
             while self._drain(pipe):
                 pass
             os.close(pipe)
         os.close(self.pidfd)
         self.cpu_s = _children_cpu_s() - self.before
+        if not self.reason and self.limits["data_bytes"] and largest_bytes > self._most_resident:
+            self.reason = "memory_limit"  # between two looks, and no control group saw it
         if not self.reason:
             self._judge_time()
         return {
@@ -243,7 +252,7 @@ class _Watch:
             "return_code": None if self.reason else code,
             "wall_s": wall_s,
             "cpu_s": self.cpu_s,
-            "peak_bytes": max(self.peak_bytes, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024),
+            "peak_bytes": max(self.peak_bytes, largest_bytes),
             "stdout": base64.b64encode(self.kept[self.out]).decode(),
             "stderr": base64.b64encode(self.kept[self.err]).decode(),
             "stdout_bytes": self.num_bytes[self.out],
@@ -251,9 +260,13 @@ class _Watch:
         }
 
 
-def clear_all(pid: int) -> int:
-    """Kill every process but this one and reap them all; gives the return code of `pid`."""
-    status = 0
+def clear_all(pid: int) -> tuple[int, int]:
+    """Kill every process but this one and reap them all.
+
+    Returns:
+        The return code of `pid`, and the largest resident set, in bytes, that one of them ever had.
+    """
+    status = largest_kib = 0
     while True:
         if os.getpid() == 1:
             with contextlib.suppress(ProcessLookupError):
@@ -264,14 +277,15 @@ def clear_all(pid: int) -> int:
                     os.kill(one, signal.SIGKILL)
         try:
             while True:
-                ended, ended_status = os.waitpid(-1, 0 if os.getpid() == 1 else os.WNOHANG)
+                ended, ended_status, used = os.wait4(-1, 0 if os.getpid() == 1 else os.WNOHANG)
                 if ended == 0:
                     time.sleep(0.001)
                     break
+                largest_kib = max(largest_kib, used.ru_maxrss)
                 if ended == pid:
                     status = ended_status
         except ChildProcessError:
-            return os.waitstatus_to_exitcode(status)
+            return os.waitstatus_to_exitcode(status), largest_kib * 1024
 
 
 def _children_cpu_s() -> float:
@@ -424,7 +438,7 @@ def _limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
         (resource.RLIMIT_NPROC, limits["processes"], limits["processes"]),
         (resource.RLIMIT_NOFILE, 1024, 1024),
-        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CORE, 1, 1),  # no file, as with 0; behind walls it is so already, and stays
         (resource.RLIMIT_MEMLOCK, 0, 0),
         (resource.RLIMIT_MSGQUEUE, 2**20, 2**20),
         (resource.RLIMIT_STACK, _STACK_BYTES, resource.RLIM_INFINITY),
@@ -436,7 +450,8 @@ def _limit(limits: dict[str, Any]) -> None:
         if most != resource.RLIM_INFINITY:
             hard = most if hard == resource.RLIM_INFINITY else min(hard, most)
             soft = min(soft, hard)
-        resource.setrlimit(kind, (soft, hard))
+        if resource.getrlimit(kind) != (soft, hard):
+            resource.setrlimit(kind, (soft, hard))
 
 
 def _run_python(path: str, argv: list[str]) -> None:

@@ -41,6 +41,7 @@ from strop.sandbox.wire import (
 
 _log = logging.getLogger(__name__)
 _BODY_BYTES = 256 * 2**20
+_OURS = 500
 _OPEN = ("/v1/ping", "/healthz", "/metrics")
 _Answer = TypeVar("_Answer")
 
@@ -157,7 +158,10 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
             headers["retry-after"] = str(_retry_after(sandbox))
         elif error.http_status >= 500:
             _log.error("%s failed: %s", request.url.path, error)
-        return JSONResponse({"detail": str(error)}, status_code=error.http_status, headers=headers)
+        told: dict[str, Any] = {"detail": str(error)}
+        if error.http_status == _OURS:
+            told["traceback"] = []
+        return JSONResponse(told, status_code=error.http_status, headers=headers)
 
     @app.exception_handler(ExceptionGroup)
     async def ungroup(request: Request, group: ExceptionGroup[Exception]) -> Response:
@@ -176,7 +180,7 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
         identity = secrets.token_hex(8)
         _log.error("%s failed (%s)", request.url.path, identity, exc_info=error)
         text = f"the sandbox failed on this request; its log has the reason under {identity}"
-        return JSONResponse({"detail": text, "traceback": []}, status_code=500)
+        return JSONResponse({"detail": text, "traceback": []}, status_code=_OURS)
 
 
 def _retry_after(sandbox: Sandbox) -> int:

@@ -60,8 +60,8 @@ class Ran:
     """How a program ended. `reason` names the limit that ended it, or is empty.
 
     Units:
-        wall_s, cpu_s seconds; peak_bytes, stdout_bytes and stderr_bytes bytes (the last two of all output,
-        not of what was kept).
+        wall_s, cpu_s seconds; peak_bytes (the largest process, or all that it added to its box, whichever is
+        more), stdout_bytes and stderr_bytes bytes (the last two of all output, not of what was kept).
     """
 
     reason: str
@@ -226,6 +226,7 @@ class Box:
         group = self._group
         if group is not None:
             group.limit(memory_bytes=limits.memory_bytes, processes=limits.processes)
+            group.count_anew()
         before = self._num_oom_kills()
         order: dict[str, Any] = {
             "op": "run",
@@ -246,7 +247,7 @@ class Box:
             raise SandboxError(f"a program could not be started: {answer['error']}")
         if not answer["reason"] and self._num_oom_kills() > before:
             answer["reason"] = "memory_limit"
-        return _ran(answer, group.peak_bytes() if group is not None else 0)
+        return _ran(answer, group.grown_bytes() if group is not None else 0)
 
     async def fetch(self, paths: Sequence[str] | None) -> tuple[dict[str, bytes], list[str]]:
         """Read plain files, all below the working directory if None; also the names that were too large.
@@ -363,7 +364,7 @@ def _out_of_memory(limits: Limits) -> Ran:
     )
 
 
-def _ran(answer: Mapping[str, Any], group_peak_bytes: int) -> Ran:
+def _ran(answer: Mapping[str, Any], grown_bytes: int) -> Ran:
     try:
         reason = str(answer["reason"])
         return Ran(
@@ -371,7 +372,7 @@ def _ran(answer: Mapping[str, Any], group_peak_bytes: int) -> Ran:
             return_code=None if reason or answer["return_code"] is None else int(answer["return_code"]),
             wall_s=float(answer["wall_s"]),
             cpu_s=float(answer["cpu_s"]),
-            peak_bytes=group_peak_bytes or int(answer["peak_bytes"]),
+            peak_bytes=max(grown_bytes, int(answer["peak_bytes"])),
             stdout=base64.b64decode(answer["stdout"]),
             stderr=base64.b64decode(answer["stderr"]),
             stdout_bytes=int(answer["stdout_bytes"]),

@@ -26,6 +26,8 @@ class _Files:
 
     memory: str
     swap: str | None
+    sockets: str | None
+    used: str
     peak: str
     processes: str
     events: str
@@ -34,6 +36,8 @@ class _Files:
 _V2 = _Files(
     memory="memory.max",
     swap="memory.swap.max",
+    sockets=None,  # counted with the rest
+    used="memory.current",
     peak="memory.peak",
     processes="pids.max",
     events="memory.events",
@@ -41,6 +45,8 @@ _V2 = _Files(
 _V1 = _Files(
     memory="memory.limit_in_bytes",
     swap=None,
+    sockets="memory.kmem.tcp.limit_in_bytes",
+    used="memory.usage_in_bytes",
     peak="memory.max_usage_in_bytes",
     processes="pids.max",
     events="memory.oom_control",
@@ -52,6 +58,8 @@ class Cgroup:
 
     def __init__(self, files: _Files, memory: Path, processes: Path) -> None:
         self._files, self._memory, self._processes = files, memory, processes
+        self._peak: int | None = None
+        self._used_before = self._known = 0
         for folder in self._folders:
             folder.mkdir()
 
@@ -69,19 +77,44 @@ class Cgroup:
         if self._files.swap is not None:
             with contextlib.suppress(OSError):  # a machine without swap accounting
                 (self._memory / self._files.swap).write_text("0")
+        if self._files.sockets is not None:
+            with contextlib.suppress(OSError):  # a kernel without it
+                (self._memory / self._files.sockets).write_text(str(memory_bytes))
         (self._processes / self._files.processes).write_text(str(processes + 2))
 
     def num_oom_kills(self) -> int:
         lines = (self._memory / self._files.events).read_text().splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
-    def peak_bytes(self) -> int:
+    def count_anew(self) -> None:
+        """What the group holds now, as of a compiler or an earlier program, is not the next program's."""
+        self._forget_peak()
         with contextlib.suppress(OSError, ValueError):
-            return int((self._memory / self._files.peak).read_text())
+            self._used_before = int((self._memory / self._files.used).read_text())
+            self._peak = os.open(self._memory / self._files.peak, os.O_RDWR)
+            with contextlib.suppress(OSError):  # before Linux 6.12 the peak of version 2 is for reading only
+                os.write(self._peak, b"0")
+            self._known = self._peak_bytes()
+
+    def grown_bytes(self) -> int:
+        """By how much, at most, it held more since `count_anew`; 0 where an earlier peak hides that."""
+        with contextlib.suppress(OSError, ValueError):
+            peak = self._peak_bytes()
+            if peak > self._known:
+                return peak - self._used_before
         return 0
+
+    def _peak_bytes(self) -> int:
+        return int(os.pread(self._peak, 32, 0)) if self._peak is not None else 0
+
+    def _forget_peak(self) -> None:
+        if self._peak is not None:
+            os.close(self._peak)
+            self._peak = None
 
     def remove(self) -> bool:
         """Whether it has gone; a group whose last process is just ending cannot yet."""
+        self._forget_peak()
         for folder in self._folders:
             try:
                 folder.rmdir()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import resource
 import shutil
 import subprocess
 import sys
@@ -109,7 +110,8 @@ class Isolation:
         """
         rights = [word for name in _ZYGOTE_RIGHTS for word in ("--cap-add", f"CAP_{name}")]
         command = [
-            *("bwrap", "--new-session", "--as-pid-1", *_NAMESPACES, "--cap-drop", "ALL", *rights),
+            *(*_no_cores(), "bwrap", "--new-session", "--as-pid-1", *_NAMESPACES),
+            *("--cap-drop", "ALL", *rights),
             *("--hostname", "box", *self._environment(), *self._file_system()),
             *("--chdir", "/", "--", self.python, "-B", f"/strop/{_ZYGOTE}"),
         ]
@@ -143,6 +145,7 @@ class Isolation:
             entry += ["--inh-caps=-all", "--bounding-set=-all", "--"]
         return [
             *(
+                *_no_cores(),
                 *start,
                 "bwrap",
                 "--die-with-parent",
@@ -224,6 +227,12 @@ def _memory(path: str, size: int) -> list[str]:
     return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
 
 
+def _no_cores() -> list[str]:
+    """A crash writes no file and starts no program of the machine, which with 0 it may, to take cores."""
+    limit = 0 if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0 else 1
+    return ["prlimit", f"--core={limit}:{limit}"]
+
+
 def _first_uid() -> int:
     """A span of user ids of this server's own, far above any that a system gives."""
     return 100_000_000 + os.getpid() % _NUM_SPANS * _UID_SPAN
@@ -302,8 +311,9 @@ def _write_filter(folder: Path) -> None:
 
 def _try(isolation: Isolation) -> str:
     """Start one box; the reason why it does not, or nothing."""
-    if shutil.which("bwrap") is None:
-        return "bubblewrap (bwrap) is not installed"
+    for name, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux")):
+        if shutil.which(name) is None:
+            return f"{package} ({name}) is not installed"
     seccomp = filter_descriptor()
     read, write = os.pipe()
     try:

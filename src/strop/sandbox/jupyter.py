@@ -8,6 +8,7 @@ import orjson
 from pydantic import BaseModel
 
 from strop.sandbox.box import Ran, SandboxError
+from strop.sandbox.limits import Limits
 from strop.sandbox.programs import Program, decoded_files, described, encoded_files, failure, pod_name
 from strop.sandbox.sandbox import Sandbox, until_kept
 from strop.sandbox.toolchains import ToolchainError, Toolchains, has_package
@@ -36,7 +37,8 @@ for source in order["cells"]:
     def take(message, cell=cell):
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
-            cell[content["name"]] += content["text"]
+            name = content["name"]
+            cell[name] += content["text"][:max(0, order["output_bytes"] - len(cell[name]))]
         elif kind in ("display_data", "execute_result"):
             cell["display"].append(content["data"])
         elif kind == "error":
@@ -92,7 +94,8 @@ async def _in_a_box(
     sandbox: Sandbox, program: Program, request: RunJupyterRequest
 ) -> tuple[Ran, dict[str, bytes], dict[str, bytes]]:
     """How the driver ended, what it wrote down, and the files that were asked for."""
-    order = orjson.dumps(request.model_dump(include={"cells", "cell_timeout", "total_timeout"})).decode()
+    told_of = request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
+    order = orjson.dumps({**told_of, "output_bytes": Limits().output_bytes}).decode()
     async with sandbox.box(asyncio.current_task()) as box:
         await program.prepare(box)
         ran = await program.run(box, order)

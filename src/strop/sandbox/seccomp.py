@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import resource
 import socket
 import tempfile
 from typing import Any
@@ -30,6 +31,8 @@ REFUSED = (
     *("iopl", "ioperm", "modify_ldt", "lookup_dcookie", "userfaultfd", "vhangup", "nfsservctl"),
     # calls that reach the kernel by a way which filters do not see
     *("io_uring_setup", "io_uring_enter", "io_uring_register"),
+    # what the whole machine has a bounded number of, or does together
+    *("io_setup", "sync"),
     # keys, clocks, names, watches of the whole system
     *("add_key", "keyctl", "request_key"),
     *("settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "stime", "sethostname", "setdomainname"),
@@ -56,6 +59,10 @@ _BY_USER = {"setpriority": os.PRIO_USER, "ioprio_set": 3}
 
 _NAMESPACE_FLAGS = 0x7E020080
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET, NEWTIME."""
+
+_CORE_LIMIT = {"setrlimit": (0,), "prlimit64": (1, 2)}
+"""Where a call names the limit, and where its new value. A machine that pipes cores to a program of its own
+starts that for each crash, outside of the box, unless the limit is 1, which `Isolation` sets."""
 
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _INT = 0xFFFFFFFF
@@ -101,6 +108,9 @@ def filter_bytes() -> bytes:
         rule(refuse, call, seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, 1))
     for call, kind in _BY_USER.items():
         rule(refuse, call, seccomp.Arg(0, seccomp.MASKED_EQ, _INT, kind))
+    for call, (kind, *value) in _CORE_LIMIT.items():
+        given = [seccomp.Arg(one, seccomp.NE, 0) for one in value]
+        rule(refuse, call, seccomp.Arg(kind, seccomp.MASKED_EQ, _INT, resource.RLIMIT_CORE), *given)
     for request in (_TIOCSTI, _TIOCLINUX):
         rule(refuse, "ioctl", seccomp.Arg(1, seccomp.MASKED_EQ, _INT, request))
     for family in range(socket.AF_UNSPEC, 64):

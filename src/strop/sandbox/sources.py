@@ -11,7 +11,8 @@ import asyncio
 import hashlib
 import ipaddress
 import socket
-from collections.abc import Callable
+import zlib
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,9 +145,29 @@ async def _written(
         raise kind(f"tests cannot be read from {url!r}: it answered {response.status_code}")
     with target.open("wb") as file:
         writer = _Writer(file, allowed.max_bytes, url)
-        async for chunk in response.aiter_bytes(_CHUNK):
-            writer.write(chunk)
+        try:
+            async for chunk in _unpacked(response, url):
+                writer.write(chunk)
+        except zlib.error as error:
+            raise RequestError(f"the tests at {url!r} are no gzip, as they claim: {error}") from error
     return Fetched(writer.sha256, response.headers.get("etag"))
+
+
+async def _unpacked(response: httpx.Response, url: str) -> AsyncGenerator[bytes]:
+    """In pieces of bounded size: a few kilobytes may stand for gigabytes, and packed twice for far more."""
+    packed = response.headers.get("content-encoding", "identity").strip().lower()
+    if packed not in ("identity", "gzip", ""):
+        raise RequestError(f"the tests at {url!r} are packed as {packed!r}; gzip is taken, or nothing")
+    unpacker = zlib.decompressobj(wbits=31)
+    async for chunk in response.aiter_raw(_CHUNK):
+        if packed != "gzip":
+            yield chunk
+            continue
+        while chunk:
+            yield unpacker.decompress(chunk, _CHUNK)
+            chunk = unpacker.unconsumed_tail
+    if packed == "gzip" and not unpacker.eof:
+        raise UnavailableError(f"tests cannot be read from {url!r}: they end too early")
 
 
 async def _checked(
@@ -163,7 +184,7 @@ async def _checked(
     return client.build_request(
         "GET",
         parts.copy_with(host=address),
-        headers={**headers, "host": parts.netloc.decode().rpartition("@")[2]},
+        headers={**headers, "accept-encoding": "gzip", "host": parts.netloc.decode().rpartition("@")[2]},
         extensions={"sni_hostname": parts.host},
     )
 

@@ -14,20 +14,28 @@ import tempfile
 import time
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO
 from weakref import WeakValueDictionary
 
 import ijson  # pyright: ignore[reportMissingTypeStubs]
 import orjson
 
-from strop.errors import RequestError
+from strop.errors import RequestError, TooLargeError
 from strop.sandbox.cases import Case, parse_case, refuse_no_cases
 from strop.sandbox.sources import Allowed, fetch
 
 FRESH_S = 60.0
 """Seconds in which a file is not asked for again."""
+
+MAX_FILES = 256
+"""Contents that are kept at most, however small: each is an open file, of which a process may have 1024."""
+
+_CASE_BYTES = 64 * 2**20
+"""What one case may have, as written: it is held in memory while it is read."""
 
 
 class CaseFile:
@@ -42,6 +50,10 @@ class CaseFile:
         """This one, held once more: each holder closes it."""
         self._num_holders += 1
         return self
+
+    @property
+    def num_bytes(self) -> int:
+        return self._starts[-1]
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -65,7 +77,6 @@ class Entry:
     cases: CaseFile
     sha256: str
     etag: str | None
-    num_bytes: int
     checked: float
     users: int = 0
 
@@ -75,8 +86,16 @@ class TestFiles:
 
     __test__ = False
 
-    def __init__(self, allowed: Allowed, *, max_bytes: int = 8 * 2**30, fresh_s: float = FRESH_S) -> None:
-        self._allowed, self._max_bytes, self._fresh_s = allowed, max_bytes, fresh_s
+    def __init__(
+        self,
+        allowed: Allowed,
+        *,
+        max_bytes: int = 8 * 2**30,
+        max_files: int = MAX_FILES,
+        fresh_s: float = FRESH_S,
+    ) -> None:
+        self._allowed, self._fresh_s = allowed, fresh_s
+        self._max_bytes, self._max_files = max_bytes, max_files
         self._folder = Path(tempfile.mkdtemp(prefix="strop-tests-"))
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -106,6 +125,7 @@ class TestFiles:
         entry.users -= 1
         if not entry.users and self._entries.get(entry.url) is not entry:
             entry.cases.close()
+        self._make_room()
 
     async def _instead_of(self, known: Entry) -> Entry:
         try:
@@ -123,46 +143,33 @@ class TestFiles:
             fetched = await fetch(url, self._allowed, raw, known.etag if known else None)
             self.num_fetched += 1
             if known is not None and fetched.sha256 in (None, known.sha256):
-                known.checked = time.monotonic()
+                known.checked, known.etag = time.monotonic(), fetched.etag
                 return known
             assert fetched.sha256 is not None
-            entry = self._of_same_content(url, fetched.sha256) or await asyncio.to_thread(
-                self._parsed, url, raw, fetched.sha256
-            )
-        finally:
-            await asyncio.to_thread(raw.unlink, missing_ok=True)
-        if (same := self._of_same_content(url, fetched.sha256)) is not None:  # read meanwhile, perhaps
-            entry.cases.close()
-            entry = same
-        entry.etag = fetched.etag
+            own = None if self._known(fetched.sha256) else await _parsed_beside(raw, self._folder)
+        finally:  # gigabytes take a while to be removed, and nobody need wait for that
+            asyncio.get_running_loop().run_in_executor(None, partial(raw.unlink, missing_ok=True))
+        # From here on nothing is waited for: what was read has an owner, and no one can clear it away.
+        if same := self._known(fetched.sha256):  # as another one has read it meanwhile
+            if own is not None:
+                own.close()
+            own = same.shared()
+        assert own is not None
+        entry = Entry(url, own, fetched.sha256, fetched.etag, time.monotonic())
         if known is not None:
             self._forget(known)
         self._entries[url] = entry
         return entry
 
-    def _of_same_content(self, url: str, sha256: str) -> Entry | None:
+    def _known(self, sha256: str) -> CaseFile | None:
         """As another URL gave it: a signed one differs with each signature."""
-        for known in self._entries.values():
-            if known.sha256 == sha256:
-                return Entry(url, known.cases.shared(), sha256, None, known.num_bytes, time.monotonic())
-        return None
-
-    def _parsed(self, url: str, raw: Path, sha256: str) -> Entry:
-        descriptor, name = tempfile.mkstemp(dir=self._folder, suffix=".cases")
-        starts = array("q", [0])
-        try:
-            with raw.open("rb") as source, open(descriptor, "wb") as target:
-                for index, row in enumerate(_rows(source)):
-                    case = parse_case(row, index)
-                    starts.append(starts[-1] + target.write(orjson.dumps([case.stdin, case.stdout])))
-            refuse_no_cases(len(starts) - 1)
-            return Entry(url, CaseFile(Path(name), starts), sha256, None, starts[-1], time.monotonic())
-        finally:
-            os.unlink(name)  # it lives on under its descriptor, and goes with it
+        return next((one.cases for one in self._entries.values() if one.sha256 == sha256), None)
 
     def _make_room(self) -> None:
+        """Of what nobody reads, let go what was not asked for longest."""
         for entry in list(self._entries.values()):
-            if sum(one.num_bytes for one in self._entries.values()) <= self._max_bytes:
+            held = {id(one.cases): one.cases.num_bytes for one in self._entries.values()}
+            if len(held) <= self._max_files and sum(held.values()) <= self._max_bytes:
                 return
             if not entry.users:
                 self._forget(entry)
@@ -179,9 +186,51 @@ class TestFiles:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _rows(source: Any) -> Any:
-    """The items of a JSON list, one after the other."""
+async def _parsed_beside(raw: Path, folder: Path) -> CaseFile:
+    """In a thread, which goes on where nobody waits any more: what it makes is closed then."""
+    parsing = asyncio.ensure_future(asyncio.to_thread(_parsed, raw, folder))
     try:
-        yield from ijson.items(source, "item")
+        return await asyncio.shield(parsing)
+    except asyncio.CancelledError:
+        parsing.add_done_callback(lambda done: done.exception() or done.result().close())
+        raise
+
+
+def _parsed(raw: Path, folder: Path) -> CaseFile:
+    descriptor, name = tempfile.mkstemp(dir=folder, suffix=".cases")
+    starts = array("q", [0])
+    try:
+        with raw.open("rb") as source, open(descriptor, "wb") as target:
+            for index, row in enumerate(_rows(source)):
+                case = parse_case(row, index)
+                starts.append(starts[-1] + target.write(orjson.dumps([case.stdin, case.stdout])))
+        refuse_no_cases(len(starts) - 1)
+        return CaseFile(Path(name), starts)
+    finally:
+        os.unlink(name)  # it lives on under its descriptor, and goes with it
+
+
+class _Bounded:
+    """A file that is read by the piece, of which no more than `_CASE_BYTES` may make one case."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source = source
+        self.num_bytes = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._source.read(size)
+        self.num_bytes += len(data)
+        if self.num_bytes > _CASE_BYTES:
+            raise TooLargeError(f"a case of the test file has more than {_CASE_BYTES} bytes")
+        return data
+
+
+def _rows(source: IO[bytes]) -> Iterator[object]:
+    """The items of a JSON list, one after the other."""
+    bounded = _Bounded(source)
+    try:
+        for row in ijson.items(bounded, "item"):
+            bounded.num_bytes = 0
+            yield row
     except ijson.JSONError as error:
         raise RequestError(f"the test file is no JSON list of cases: {error}") from error

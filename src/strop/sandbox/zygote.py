@@ -34,6 +34,12 @@ _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION = 0x20080522
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 1 | 64
+_NUM_TERMINALS = 64
+"""Of a box: the machine has a few thousand for all."""
+
+_BOUNDS = {"kernel/shmall": "16384", "kernel/msgmni": "256", "kernel/sem": "250 8000 32 64"}
+"""Of a box's own System V memory (64 MiB, in pages), queues and semaphores, which no process need hold."""
+
 _COVERED = ("sys", "sysrq-trigger", "irq", "bus")
 """Of a box's /proc: what is for reading only, whoever asks."""
 
@@ -102,7 +108,8 @@ def _own_places(plan: dict[str, Any]) -> None:
     roots = {root: os.open(root, os.O_PATH | os.O_DIRECTORY) for root in hidden}
     for path, size in plan["places"]:
         _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, f"size={size},mode=1777")
-    _mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    terminals = f"newinstance,ptmxmode=0666,mode=620,max={_NUM_TERMINALS}"
+    _mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, terminals)
     for root, descriptor in roots.items():
         os.makedirs(root, exist_ok=True)
         _mount(f"/proc/self/fd/{descriptor}", root, "", _BIND | _REC)
@@ -111,6 +118,9 @@ def _own_places(plan: dict[str, Any]) -> None:
 
 def _own_proc() -> None:
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    for name, value in _BOUNDS.items():
+        with open(f"/proc/sys/{name}", "w") as file:
+            file.write(value)
     for name in _COVERED:
         path = f"/proc/{name}"
         if os.path.exists(path):

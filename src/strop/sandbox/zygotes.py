@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -41,12 +42,14 @@ class Zygote:
     """What makes boxes: a process that is started anew where it has ended or stands still. `close` it.
 
     Concurrency:
-        One event loop; starting blocks it for as long as a Python takes.
+        One event loop, which making the first one blocks for as long as a Python takes to start; another
+        that takes its place is made in a thread.
     """
 
     def __init__(self, command: Sequence[str], plan: Mapping[str, Any]) -> None:
         self._command, self._plan = list(command), json.dumps(plan).encode()
         self._one = _Started(self._command, self._plan)
+        self._coming: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -70,10 +73,26 @@ class Zygote:
             except ZygoteGone as gone:
                 if not tries_left or self._closed:
                     raise
-                if self._one is asked:  # the first of those who asked it; the others find a new one
+                if self._coming is None and self._one is asked:  # the first of those who asked it
                     _log.warning("%s; another one takes its place", gone.message)
-                    asked.close()
-                    self._one = _Started(self._command, self._plan)
+                    self._coming = asyncio.ensure_future(self._start_instead_of(asked))
+                    self._coming.add_done_callback(self._came)
+                if self._coming is not None:
+                    await asyncio.shield(self._coming)
+
+    async def _start_instead_of(self, gone: _Started) -> None:
+        gone.end()
+        await asyncio.to_thread(gone.close)
+        one = await asyncio.to_thread(_Started, self._command, self._plan)
+        if self._closed:
+            await asyncio.to_thread(one.close)
+            raise ZygoteGone("what makes boxes has ended")
+        self._one = one
+
+    def _came(self, task: asyncio.Task[None]) -> None:
+        self._coming = None
+        if not task.cancelled():
+            task.exception()  # told to those who wait for it; where nobody does, the next one tries again
 
     def close(self) -> None:
         """Returns when it has ended, and every box with it; no other one is started from now on."""
@@ -88,7 +107,8 @@ class _Started:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with it
         self._num_made = 0
-        self._closed = False
+        self._ended = self._closed = False
+        self._closing = threading.Lock()
         self.pid = self.pidfd = -1
         try:
             with theirs:
@@ -177,28 +197,39 @@ class _Started:
                 async with asyncio.timeout(HUNG_S):
                     await wait()
                 return
-            if self._closed or self._num_made == before:
+            if self._ended or self._num_made == before:
                 raise ZygoteGone(f"what makes boxes has made none for {HUNG_S:g} s")
 
     async def _refuse_if_ended(self) -> None:
         """It closes its files one after the other, the socket to it perhaps after the channel of a box."""
         poller = select.poll()
         for _ in range(_NUM_LOOKS):
-            if not self._closed:
+            if not self._ended:
                 poller.register(self._control, select.POLLRDHUP)
-            if self._closed or poller.poll(0):
+            if self._ended or poller.poll(0):
                 raise ZygoteGone("what makes boxes has ended")
             await asyncio.sleep(_LOOK_S)
 
-    def close(self) -> None:
-        """Returns when it has ended; also where it stands still and hears nothing."""
-        if self._closed:
+    def end(self) -> None:
+        """Let nobody ask it any more, and kill it; nothing is waited for."""
+        if self._ended:
             return
-        self._closed = True
+        self._ended = True
         self._control.close()
         if self.pidfd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Returns when it has ended; also where it stands still and hears nothing."""
+        self.end()
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._wait()
+
+    def _wait(self) -> None:
+        if self.pidfd >= 0:
             has_ended(self.pidfd, _READY_S)
             os.close(self.pidfd)
         try:

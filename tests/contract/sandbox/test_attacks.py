@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Callable
@@ -82,6 +83,55 @@ def test_an_attack_comes_to_nothing(replies, attack: Attack) -> None:
     files = reply.get("files", {})
     assert set(files) <= {"a.txt"}
     assert not any(files.values())
+
+
+TERMINALS = """import os
+held = []
+try:
+    while len(held) < 300: held.append(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+except OSError:
+    pass
+print(len(held))
+"""
+
+
+def test_a_box_has_a_bounded_part_of_the_machine_s_terminals(house) -> None:
+    if house.sandbox.isolation.zygote is None:
+        pytest.skip("bubblewrap alone bounds them by the number of open files")
+    assert house.run(TERMINALS)["run_result"]["stdout"] == "64\n"
+
+
+FORGES = """import json, os, signal
+with open('cells.json', 'w') as file:
+    json.dump({'cells': [{'stdout': 'forged', 'stderr': '', 'display': [], 'error': []}], 'late': False}, file)
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+def test_a_notebook_that_attacks_ends_with_its_box_and_a_neighbour_runs(house) -> None:
+    """One prints more than is kept, one ends what drives it and says itself how it ended."""
+
+    def notebook(cell: str) -> dict[str, Any]:
+        body = {"cells": [cell], "total_timeout": 60}
+        return house.client.post("/run_jupyter", json=body).json()
+
+    with ThreadPoolExecutor(3) as callers:
+        flood = callers.submit(notebook, "for _ in range(30): print('x' * 100000)")
+        forged = callers.submit(notebook, FORGES)
+        neighbour = callers.submit(house.run, "print(sum(range(10)))")
+        assert neighbour.result()["run_result"]["stdout"] == "45\n"
+        said = flood.result()
+        assert said["status"] == "Success"
+        assert [len(cell["stdout"]) for cell in said["cells"]] == [1 << 20]
+        assert forged.result()["status"] == "Failed"
+        assert forged.result()["driver"]["signal"] == "SIGKILL"
+
+
+def test_a_body_that_unpacks_to_a_thousand_times_its_size_is_not_unpacked(house) -> None:
+    bomb = gzip.compress(b'{"language": "python", "code": "' + b" " * (64 << 20) + b'print(1)"}')
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    reply = house.client.post("/run_code", content=bomb, headers=headers)
+    assert reply.status_code in (400, 422)  # no text, or no JSON, as it happens to be packed
 
 
 def test_no_neighbour_s_verdict_was_hurt(replies) -> None:

@@ -44,15 +44,15 @@ def test_validation_asks_what_training_never_does_and_never_twice() -> None:
 
 def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_same(house) -> None:
     rng = Random(1)
-    with score(house.url) as scored:
+    with score(house.url, whole=True) as scored:
         for number, task in enumerate(MADE["TASKS"]):
             constant = rng.choice(task.constants)
             row = MADE["row"](rng, number, task, task.wordings[0], constant)
             last = row["extra"]["tests"][0]["output"]["stdout"].strip()
             programs = [task.program(constant), f"print({last!r})"]
-            assert scored(row, *[f"```python\n{code}\n```" for code in programs]) == [1.0, 0.25], (
-                task.expression
-            )
+            told = scored(row, *[f"```python\n{code}\n```" for code in programs])
+            assert scores(told) == [1.0, 0.0], task.expression
+            assert metrics(told)["tests_passed"] == (1.0 + 0.25) / 2, task.expression
 
 
 def test_the_solved_examples_do_what_they_are_asked(house) -> None:
@@ -80,7 +80,7 @@ def test_the_solved_examples_do_what_they_are_asked(house) -> None:
             assert scored({"messages": [], "extra": extra}, answer) == [1.0], answer
 
 
-def test_an_answer_earns_the_share_of_tests_it_passes_with_a_block_or_without(house) -> None:
+def test_an_answer_earns_by_all_its_tests_or_nothing_with_a_block_or_without(house) -> None:
     row = next(
         row for row in rows("train") if row["messages"][-1]["content"].endswith("Print the larger one.")
     )
@@ -95,8 +95,12 @@ def test_an_answer_earns_the_share_of_tests_it_passes_with_a_block_or_without(ho
         "",
     ]
     before = submissions(house)
-    with score(house.url) as scored:
-        assert scored(row, *answers, answers[0]) == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0, 0.0, 1.0]
+    with score(house.url, whole=True) as scored:
+        told = scored(row, *answers, answers[0])
+    # Printing the first number is right in two of four tests, and earns nothing.
+    assert scores(told) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    assert metrics(told)["tests_passed"] == (3 * 1.0 + 2 * 0.5) / 8
+    assert metrics(told)["partly"] == 2 / 8
     assert submissions(house) - before == len(answers)  # the same answer twice is run once
 
 
@@ -147,7 +151,7 @@ def score(url: str, *, whole: bool = False) -> Iterator[Any]:
                 "context": {"phase": "train"},
             }
             output = processor.process(GroupRewardInput.model_validate(asked))
-            return output if whole else [one.reward_score for one in output.reward.rewards]
+            return output if whole else scores(output)
 
         try:
             yield scored
@@ -155,6 +159,14 @@ def score(url: str, *, whole: bool = False) -> Iterator[Any]:
             for name in sys.modules.keys() - loaded:
                 if name == "rl_types" or name.startswith("functions"):
                     del sys.modules[name]
+
+
+def scores(output: Any) -> list[float]:
+    return [one.reward_score for one in output.reward.rewards]
+
+
+def metrics(output: Any) -> dict[str, float]:
+    return output.reward.rewards[0].reward_metrics
 
 
 def run_job(house, folder: Path, **changes: object) -> subprocess.CompletedProcess[str]:

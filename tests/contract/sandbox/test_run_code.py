@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from strop.sandbox.box import SandboxError
 from strop.sandbox.languages import LANGUAGES
 
 
@@ -339,6 +340,40 @@ def test_a_name_to_fetch_that_no_file_can_have_is_a_400(house) -> None:
     reply = house.client.post("/run_code", json=body)
     assert reply.status_code == 400
     assert "NUL" in reply.json()["detail"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            RuntimeError("the secret of /root"),
+            "the sandbox failed on this request; its log has the reason under",
+        ),
+        (SandboxError("a box was not made"), "a box was not made"),
+    ],
+)
+def test_a_failure_of_ours_is_a_500_with_a_reason_and_an_empty_traceback(
+    house,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    told: str,
+    alone: bool,
+) -> None:
+    """Alone, or as the group that programs side by side raise."""
+
+    async def fails(request: object) -> None:
+        raise error if alone else ExceptionGroup("side by side", [ExceptionGroup("again", [error])])
+
+    monkeypatch.setattr(house.sandbox, "run_code", fails)
+    reply = house.client.post("/run_code", json={"code": "print(1)", "language": "python"})
+    body = reply.json()
+    assert (reply.status_code, sorted(body), body["traceback"]) == (500, ["detail", "traceback"], [])
+    assert body["detail"].startswith(told)
+    assert "secret" not in reply.text
+    assert body["detail"].rpartition(" ")[2] in caplog.text
+    assert str(error) in caplog.text
 
 
 def test_the_api_describes_itself(house) -> None:

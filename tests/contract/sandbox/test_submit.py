@@ -1,6 +1,7 @@
 """`POST /submit` and the data-set paths: what is accepted, what is told, where cases come from."""
 
 import functools
+import gzip
 import http.server
 import json
 import threading
@@ -52,6 +53,20 @@ def test_a_program_is_compiled_once_for_all_its_cases(house) -> None:
     compiled = {test["exec_info"]["compile_result"]["execution_time"] for test in reply["tests"]}
     assert len(reply["tests"]) == 12
     assert len(said) == len(compiled) == 1
+
+
+def test_the_memory_told_is_each_case_s_own_and_not_the_compiler_s(house) -> None:
+    code = (
+        "```cpp\n#include <iostream>\n#include <vector>\nint main() { int n; std::cin >> n;"
+        " std::vector<char> held(n << 20, 1); std::cout << n; }\n```"
+    )
+    wanted = [0, 60, 5, 30, 0, 60, 5]
+    cases = [case(str(n), str(n)) for n in wanted]
+    tests = house.submit(code, cases, "cpp", extra={"run_all_cases": True}).json()["tests"]
+    assert [test["passed"] for test in tests] == [True] * 7, tests
+    assert tests[0]["exec_info"]["compile_result"]["memory_MB"] > 50
+    told = [test["exec_info"]["run_result"]["memory_MB"] for test in tests]
+    assert all(n <= used < n + 20 for n, used in zip(wanted, told, strict=True)), told
 
 
 def test_a_case_out_of_memory_costs_no_other_case_its_verdict(house) -> None:
@@ -231,6 +246,9 @@ class _Web:
                 tag = f'"{hash(content)}"'
                 self.send_response(304 if self.headers.get("If-None-Match") == tag else 200)
                 self.send_header("ETag", tag)
+                packed = self.path.rpartition(".")[2].split("-")
+                if packed[0] == "gzip":
+                    self.send_header("Content-Encoding", ", ".join(packed))
                 self.end_headers()
                 if self.headers.get("If-None-Match") != tag:
                     self.wfile.write(content)
@@ -251,6 +269,33 @@ class _Web:
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
+
+
+async def test_what_is_sent_packed_is_unpacked_by_the_piece_and_never_twice(tmp_path) -> None:
+    from strop.errors import RequestError, TooLargeError, UnavailableError
+
+    content = json.dumps([*CASES, case("x" * 3_000_000, "")]).encode()
+    bomb = gzip.compress(b" " * (64 << 20))
+    (tmp_path / "cases.gzip").write_bytes(gzip.compress(content))
+    (tmp_path / "bomb.gzip").write_bytes(bomb)
+    (tmp_path / "bomb.gzip-gzip").write_bytes(gzip.compress(bomb))
+    (tmp_path / "short.gzip").write_bytes(gzip.compress(content)[:-100])
+    (tmp_path / "plain.gzip").write_bytes(content)
+    with _Web(tmp_path) as web:
+        files = TestFiles(Allowed(hosts=(f"127.0.0.1:{web.port}",), max_bytes=4_000_000))
+        url = f"http://127.0.0.1:{web.port}"
+        taken = await files.take(f"{url}/cases.gzip")
+        assert [len(taken.cases), len(taken.cases[2].stdin)] == [3, 3_000_000]
+        for name, error, word in (
+            ("bomb.gzip", TooLargeError, "max-test-mb"),
+            ("bomb.gzip-gzip", RequestError, "packed as 'gzip, gzip'"),
+            ("short.gzip", UnavailableError, "end too early"),
+            ("plain.gzip", RequestError, "no gzip"),
+        ):
+            with pytest.raises(error, match=word):
+                await files.take(f"{url}/{name}")
+        files.release(taken)
+        files.close()
 
 
 async def test_a_source_is_asked_again_by_etag_and_followed_only_to_allowed_hosts(tmp_path) -> None:

@@ -68,13 +68,29 @@ def test_a_submission_under_way_is_judged_again_when_it_is_killed(house, zygote)
 def test_one_that_stands_still_is_replaced_and_nobody_hangs(
     house, zygote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zygotes, "HUNG_S", 2.0)
+    monkeypatch.setattr(zygotes, "HUNG_S", 1.0)
     before = zygote.pid
     assert runs_while(house, lambda: os.kill(before, signal.SIGSTOP)) == DOUBLED
     until(lambda: zygote.pid != before)  # whoever fills the pool notices it
     with pytest.raises(ProcessLookupError):
         os.kill(before, 0)
     assert house.run("print(1)")["run_result"]["stdout"] == "1\n"
+
+
+def test_while_it_stands_still_what_stands_ready_is_served(
+    house, zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zygotes, "HUNG_S", 60.0)
+    until(lambda: house.sandbox.pool.num_ready == house.sandbox.settings.ready)
+    before = zygote.pid
+    os.kill(before, signal.SIGSTOP)
+    try:
+        replies = [house.run("print(int(input()) * 2)", stdin=str(number)) for number in range(3)]
+    finally:
+        os.kill(before, signal.SIGCONT)
+    assert [reply["run_result"]["stdout"] for reply in replies] == ["0\n", "2\n", "4\n"]
+    until(lambda: house.sandbox.pool.num_ready == house.sandbox.settings.ready)
+    assert zygote.pid == before
 
 
 def test_a_program_whose_files_leave_no_memory_to_fetch_them_runs_once(

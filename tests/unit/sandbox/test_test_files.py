@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from strop.errors import TooLargeError
 from strop.sandbox import test_files
 from strop.sandbox.sources import Allowed, Fetched
 from strop.sandbox.test_files import TestFiles
@@ -20,6 +25,12 @@ def cases(*outputs: str) -> str:
 
 def cache(folder: Path, **more: float) -> TestFiles:
     return TestFiles(Allowed(hosts=(f"file://{folder}/",)), fresh_s=-1.0, **more)  # pyright: ignore[reportArgumentType]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - of threads, which wake no event of this loop
+            await asyncio.sleep(0.01)
 
 
 async def test_who_releases_first_closes_nobody_else_s_cases(tmp_path: Path) -> None:
@@ -109,3 +120,103 @@ async def test_one_content_that_is_fetched_twice_at_once_is_kept_once(tmp_path: 
     files.close()
     with pytest.raises(ValueError, match="closed"):
         first.cases[0]
+
+
+async def test_what_is_no_longer_read_goes_where_there_is_no_room_for_it(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(cases(name))
+    urls = [f"file://{tmp_path}/{name}" for name in "abc"]
+    files = cache(tmp_path, max_bytes=1)
+    entry = await files.take(urls[0])
+    assert entry.cases[0].stdout == "a"
+    files.release(entry)
+    with pytest.raises(ValueError, match="closed"):
+        entry.cases[0]
+    files.close()
+    few = TestFiles(Allowed(hosts=(f"file://{tmp_path}/",)), max_files=2)
+    taken = [await few.take(url) for url in urls]
+    assert [one.cases[0].stdout for one in taken] == ["a", "b", "c"]  # who reads is not disturbed
+    for one in reversed(taken):
+        few.release(one)
+    with pytest.raises(ValueError, match="closed"):
+        taken[2].cases[0]
+    assert [one.cases[0].stdout for one in taken[:2]] == ["a", "b"]
+    few.close()
+
+
+async def test_one_content_takes_its_room_once_under_however_many_addresses(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_text(cases("1", "2"))
+    urls = [f"file://{tmp_path}/{name}" for name in "abcd"]
+    files = TestFiles(Allowed(hosts=(f"file://{tmp_path}/",)), max_bytes=20)
+    for url in (*urls, *urls):
+        entry = await files.take(url)
+        assert entry.cases.num_bytes == len('["1","1"]["1","2"]')
+        files.release(entry)
+    assert files.num_fetched == 4
+    files.close()
+
+
+async def test_the_newest_etag_is_asked_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+    etags = iter(["one", "two", "three"])
+
+    async def fetch(url: str, allowed: Allowed, target: Path, etag: str | None = None) -> Fetched:
+        asked.append(etag)
+        target.write_text(cases("1"))  # noqa: ASYNC240 - a few bytes
+        return Fetched("the same", next(etags))
+
+    monkeypatch.setattr(test_files, "fetch", fetch)
+    files = cache(tmp_path)
+    for _ in range(3):
+        files.release(await files.take("file:///a"))
+    assert asked == [None, "one", "two"]
+    files.close()
+
+
+async def test_who_leaves_while_a_file_is_read_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text(cases("1"))
+    reads, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+    parsed, made = test_files._parsed, []  # pyright: ignore[reportPrivateUsage]
+
+    def slowly(*arguments: Any) -> Any:
+        made.append(parsed(*arguments))
+        reads.set()
+        assert may_end.wait(30)
+        return made[0]
+
+    monkeypatch.setattr(test_files, "_parsed", slowly)
+    close = test_files.CaseFile.close
+    monkeypatch.setattr(test_files.CaseFile, "close", lambda file: (close(file), ended.set()))
+    files = cache(tmp_path)
+    url = f"file://{tmp_path}/a"
+    leaving = asyncio.ensure_future(files.take(url))
+    await asyncio.to_thread(reads.wait, 30)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert made[0][0].stdout == "1"
+    may_end.set()
+    await until(ended.is_set)
+    with pytest.raises(ValueError, match="closed"):
+        made[0][0]
+    files.close()
+
+
+async def test_a_case_that_memory_cannot_hold_is_refused_however_many_small_ones_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_files, "_CASE_BYTES", 200_000)
+    (tmp_path / "many").write_text(cases(*["x" * 1000] * 1000))
+    (tmp_path / "large").write_text(cases("1", "x" * 300_000))
+    files = cache(tmp_path)
+    many = await files.take(f"file://{tmp_path}/many")
+    assert len(many.cases) == 1000
+    files.release(many)
+    with pytest.raises(TooLargeError, match="a case of the test file has more than 200000 bytes"):
+        await files.take(f"file://{tmp_path}/large")
+    folder = files._folder  # pyright: ignore[reportPrivateUsage]
+    await until(lambda: not os.listdir(folder))
+    files.close()
