@@ -10,8 +10,9 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 SHELL := bash
 .SHELLFLAGS := -o pipefail -c
 # Of pip's many lines those that take time: what is large, and the installing at the end.
-LARGE := awk '/^ *(Downloading|Using cached) .* MB\)/ { split($$0, size, /[()]/); split($$0, name, /(Downloading|Using cached) /); \
-	sub(/-[0-9].*/, "", name[2]); if (size[2] + 0 >= 5) { print "  " name[2] "  " size[2]; fflush() } } \
+LARGE := awk '/^ *(Downloading|Using cached) / && !/metadata/ { split($$0, size, /[()]/); \
+	split($$0, name, /(Downloading|Using cached) /); sub(/.*\//, "", name[2]); sub(/-[0-9].*/, "", name[2]); \
+	if (size[2] == "" || (size[2] ~ /MB/ && size[2] + 0 >= 5)) { print "  " name[2] "  " size[2]; fflush() } } \
 	/^Installing collected packages/ { print "  installing " NF - 3 " packages, the last minute or two"; fflush() }'
 
 .PHONY: help setup demo test soak check bench docs clean

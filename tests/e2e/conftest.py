@@ -99,6 +99,16 @@ def job_folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def own_home(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own that has the real model already."""
+    home = tmp_path / "home"
+    (home / "models").mkdir(parents=True)
+    (home / "models" / smollm2.name).symlink_to(smollm2)
+    monkeypatch.setenv("STROP_HOME", str(home))
+    return home
+
+
+@pytest.fixture
 def strop(tmp_path: Path) -> Strop:
     """Run the command line as a user would, in a home of its own."""
 

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
-from e2e.test_service import HYPER, submit
+from e2e.test_service import FUNCTIONS, HYPER, submit
 from fakes.browser import Visitor, chromium, visiting
 from fakes.console import record_job
 from fakes.model import save_tiny_model
@@ -24,6 +24,10 @@ RULES = {
     "resultTypes": ["violations"],
 }
 """Of axe: what the guidelines ask for at levels A and AA."""
+
+_CALL = "        reply = await client."
+PATIENT = "import asyncio\n" + FUNCTIONS.replace(_CALL, f"        await asyncio.sleep(1)\n{_CALL}")
+"""The job goes on all the while; a pause in each rollout leaves the processors to the pages."""
 
 
 @dataclass
@@ -86,8 +90,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         patch.setenv("STROP_HOME", str(folder / "home"))
         with serving(folder / "home", trainer=tuple(TRAINER_COMMAND), make_replica=barracks.make) as server:
             record_job(server.database, "ft-1", name="recorded")
+            assert PATIENT.count("sleep") == 1
             job_id = submit(
-                server, save_tiny_model(folder / "model"), hyper_parameters={**HYPER, "n_epochs": 200}
+                server,
+                save_tiny_model(folder / "model"),
+                functions=PATIENT,
+                hyper_parameters={**HYPER, "n_epochs": 200},
             )
             yield Service(server, job_id)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import openai
 import pytest
 
+from fakes.calculator import WORDING
 from fakes.dashscope_project import Project, environment
 from fakes.server import eventually, serving
 from strop.server.supervisor.trainers import TRAINER_COMMAND
@@ -38,6 +39,7 @@ made = asyncio.run(AgenticRL().run(
     functions=[
         component(RolloutFunctionComponent, "agent", "functions/agent.py:CalculatorAgent", timeout=120),
         component(RewardFunctionComponent, "correct", "functions/reward.py:Correct", weight=0.9),
+        component(RewardFunctionComponent, "wording", "functions/reward.py:Wording", weight=1.0),
         component(GroupRewardFunctionComponent, "brief", "functions/reward.py:Brief", weight=0.1),
     ],
     hyper_parameters=HYPER,
@@ -48,19 +50,9 @@ print(json.dumps([made.status_code, made.message, made.output.job_id if made.out
 
 HYPER = {
     "algorithm": "gspo", "learning_rate": "3e-5", "lr_scheduler_type": "constant", "lr_warmup_steps": 0,
-    "max_steps": 2, "batch_size": 2, "n_rollouts": 4, "max_length": 320, "max_prompt_length": 128,
+    "max_steps": 2, "batch_size": 1, "n_rollouts": 2, "max_length": 320, "max_prompt_length": 128,
     "max_tokens": 20, "save_strategy": "no", "freeze_embeddings": True,
 }  # fmt: skip
-
-
-@pytest.fixture
-def own_home(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own that has the real model already."""
-    home = tmp_path / "home"
-    (home / "models").mkdir(parents=True)
-    (home / "models" / smollm2.name).symlink_to(smollm2)
-    monkeypatch.setenv("STROP_HOME", str(home))
-    return home
 
 
 def written_for_dashscope(folder: Path) -> None:
@@ -71,7 +63,7 @@ def written_for_dashscope(folder: Path) -> None:
         path = folder / "functions" / name
         source = path.read_text().replace("from strop import", "from dashscope.finetune.reinforcement import")
         assert "dashscope.finetune.reinforcement" in source
-        path.write_text(source)
+        path.write_text(source + (WORDING if name == "reward.py" else ""))
     (folder / "requirements.txt").write_text("openai[aiohttp]\n")
 
 
@@ -91,9 +83,9 @@ def test_the_calculator_is_trained_deployed_and_answers_by_the_clients_calls(
         curves = server.get(f"/fine-tunes/{job_id}/metrics")["metrics"]
         assert [one["step"] for one in curves["critic/rewards/mean"]] == [1, 2]
         rollouts = server.get(f"/fine-tunes/{job_id}/trajectories", split="train")["trajectories"]
-        assert len(rollouts) == 2 * 2 * 4
+        assert len(rollouts) == 2 * 1 * 2
         assert {one["status"] for one in rollouts} == {"success"}
-        assert all(set(one["reward_parts"]) == {"correct", "brief"} for one in rollouts)
+        assert all(set(one["reward_parts"]) == {"correct", "wording", "brief"} for one in rollouts)
 
         deployed = project.script(
             "import dashscope, json\n"

@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import openai
 import pytest
 
 from fakes.model import save_tiny_model
+from fakes.server import eventually
 from strop.store.database import open_database
 from strop.store.home import KEY_FILE, home
 from strop.store.models import register_model
@@ -26,14 +26,6 @@ pytestmark = pytest.mark.slow
 
 START_S = 120.0
 """Seconds a replica may take: it imports torch, beside whatever else the machine does."""
-
-
-def eventually(holds: Callable[[], Any], *, within_s: float = START_S) -> Any:
-    give_up = time.monotonic() + within_s
-    while not (value := holds()):
-        assert time.monotonic() < give_up, "it never came to hold"
-        time.sleep(0.05)
-    return value
 
 
 class Up:
@@ -57,7 +49,7 @@ class Up:
             if found:
                 self.port = int(found[1])
                 break
-        eventually(lambda: self.answers("/healthz"))
+        eventually(lambda: self.answers("/healthz"), within_s=START_S)
 
     def answers(self, path: str) -> bool:
         try:
@@ -81,7 +73,7 @@ class Up:
             shown = self.output("GET", f"/deployments/{name}")
             return (shown["status"], shown.get("ready_capacity", 0)) == (status, ready)
 
-        eventually(there)
+        eventually(there, within_s=START_S)
 
 
 @pytest.fixture

@@ -14,16 +14,6 @@ from strop.server.supervisor.trainers import TRAINER_COMMAND
 EXAMPLE = Path(__file__).parents[2] / "examples" / "langgraph_mcp"
 
 
-@pytest.fixture
-def own_home(smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own that has the real model already."""
-    home = tmp_path / "home"
-    (home / "models").mkdir(parents=True)
-    (home / "models" / smollm2.name).symlink_to(smollm2)
-    monkeypatch.setenv("STROP_HOME", str(home))
-    return home
-
-
 @pytest.mark.slow
 def test_a_langgraph_agent_with_mcp_tools_trains_three_steps(own_home: Path, tmp_path: Path) -> None:
     with serving(own_home, trainer=tuple(TRAINER_COMMAND)) as server:

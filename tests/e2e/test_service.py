@@ -63,11 +63,11 @@ def model(tmp_path):
     return save_tiny_model(tmp_path / "model")
 
 
-def submit(server, model, **changes):
+def submit(server, model, *, functions=FUNCTIONS, **changes):
     """Name the model, register both functions, upload rows of both kinds, submit."""
     with server.database.write() as session:
         register_model(session, "tiny", str(model))
-    key = server.upload_bundle(zipped({"code/functions.py": FUNCTIONS, "requirements.txt": ""}))
+    key = server.upload_bundle(zipped({"code/functions.py": functions, "requirements.txt": ""}))
     made = {
         kind: server.post(
             f"/fine-tunes/create/{kind}", {"name": "code/functions.py", "unique_key": key, "func": func}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,49 @@ def environment(version: str, *, tracing: bool = False) -> Path:
     return folder / "bin"
 
 
+LOADED = """
+import contextlib, json, os, runpy, signal, sys, tempfile, traceback
+import dashscope.cli
+
+def work(arguments):
+    try:
+        if arguments[:3] == ["-W", "ignore", "-c"]:
+            exec(compile(arguments[3], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv = arguments
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+for line in sys.stdin:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(180)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            status = work(json.loads(line))
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        told = [status]
+        for one in (out, err):
+            one.seek(0)
+            told.append(one.read().decode(errors="replace"))
+    print(json.dumps(told), flush=True)
+"""
+"""In the client's environment: the package loaded once, each command then in a process forked from that."""
+
+
 class Project:
     """A folder with functions, rows and `job.yaml`, and the client's commands and scripts run in it."""
 
@@ -125,6 +170,7 @@ class Project:
         self.folder = folder
         self._bin = bin
         self._server = server
+        self._loaded: subprocess.Popen[str] | None = None
         files = {
             "functions/__init__.py": "",
             "functions/rollout/__init__.py": "",
@@ -143,6 +189,21 @@ class Project:
 
     def run(self, *command: str, key: str | None = None, **env: str) -> subprocess.CompletedProcess[str]:
         """A program of the client's environment."""
+        program, *arguments = command
+        words = [str(self._bin / program), *arguments]
+        if self._loaded is not None and key is None and not env:
+            return self._forked(words)
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self._environment(key, **env),
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    def _environment(self, key: str | None = None, **env: str) -> dict[str, str]:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STROP_"))
         }
@@ -151,18 +212,38 @@ class Project:
             "DASHSCOPE_API_KEY": self._server.key if key is None else key,
             "HOME": str(self.folder),
             "NO_PROXY": "*",
-            **env,
         }
-        program, *arguments = command
-        return subprocess.run(
-            [str(self._bin / program), *arguments],
+        return {**inherited, **settings, **env}
+
+    @contextlib.contextmanager
+    def loaded(self) -> Generator[None]:
+        """Inside, commands share one start of the client, which takes seconds; not those with a key or
+        environment of their own, which are read at the start."""
+        starting = [str(self._bin / "python"), "-W", "ignore", "-c", LOADED]
+        with subprocess.Popen(
+            starting,
             cwd=self.folder,
-            env={**inherited, **settings},
-            capture_output=True,
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=180,
-            check=False,
-        )
+        ) as self._loaded:
+            try:
+                yield
+            finally:
+                self._loaded.communicate()  # no more lines: its end
+                self._loaded = None
+
+    def _forked(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        assert self._loaded is not None
+        assert self._loaded.stdin is not None
+        assert self._loaded.stdout is not None
+        sent = words[1:] if words[0].endswith("/python") else words
+        self._loaded.stdin.write(json.dumps(sent) + "\n")
+        self._loaded.stdin.flush()
+        line = self._loaded.stdout.readline()
+        assert line, "the client's process has ended"
+        return subprocess.CompletedProcess(words, *json.loads(line))
 
     def cli(self, *arguments: str, **env: str) -> str:
         """`dashscope ...`, which must succeed. Returns its stdout."""

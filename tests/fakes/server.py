@@ -94,11 +94,13 @@ def json_lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 def eventually(holds: Callable[[], Any], *, within_s: float = 60.0) -> Any:
-    """Wait for a condition; its value once it is true."""
-    give_up = time.monotonic() + within_s
+    """Wait for a condition; its value once it is true. Asks ever more seldom: what is waited for needs the
+    processors that asking takes."""
+    give_up, pause_s = time.monotonic() + within_s, 0.01
     while not (value := holds()):
         assert time.monotonic() < give_up, "it never came to hold"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.1, 0.3)
     return value
 
 

@@ -24,7 +24,7 @@ LIFE_S = 180
 
 def main(job_id: str) -> None:
     database = open_database()
-    give_up = time.monotonic() + LIFE_S
+    give_up, pause_s = time.monotonic() + LIFE_S, 0.02
 
     def move(status: JobStatus, error: str | None = None) -> None:
         with database.write() as session:
@@ -58,7 +58,8 @@ def main(job_id: str) -> None:
         case "waits" | "tiny":
             while (asked := wanted()) is Wanted.RUN:
                 assert time.monotonic() < give_up, "nobody wants anything: the test was killed"
-                time.sleep(0.02)
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.05, 0.2)  # some wait as long as a file of tests runs
             save(max(steps, default=0) + 1)
             move(JobStatus.SUSPENDED if asked is Wanted.PAUSE else JobStatus.CANCELED)
         case "hangs":

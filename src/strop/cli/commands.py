@@ -13,6 +13,7 @@ from strop.cli.chat import chat
 from strop.cli.data import app as data
 from strop.cli.demo import demo
 from strop.cli.deployments import app as deployments
+from strop.cli.doctor import doctor
 from strop.cli.evaluations import app as evaluations
 from strop.cli.files import app as files
 from strop.cli.functions_show import app as functions
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command("run")(run)
 app.command("demo")(demo)
+app.command("doctor")(doctor)
 app.command(
     "init",
     help=t("Make a project from a template, with tests that pass.", "从模板创建项目，自带可通过的测试。"),

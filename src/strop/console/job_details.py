@@ -91,10 +91,24 @@ def details(
         on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
         findings=[(one, RULES.get(one.rule), _strips(one)) for one in reversed(findings)],
-        datasets=here.job.config.get("datasets", []),
+        datasets=_datasets(here.job.config),
         functions=here.job.config.get("functions", []),
         files=list(here.submission.files) if here.submission else [],
     )
+
+
+def _datasets(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Files by their place in the job's folder, as its file names them.
+
+    >>> files = [{"file_name": "/w/data/a.jsonl"}, {"file_name": "/b"}]
+    >>> _datasets({"workspace_dir": "/w", "datasets": files})
+    [{'file_name': 'data/a.jsonl'}, {'file_name': '/b'}]
+    """
+    start = f"{config.get('workspace_dir') or ''}/"
+    return [
+        {**one, "file_name": str(one.get("file_name") or "").removeprefix(start)}
+        for one in config.get("datasets", [])
+    ]
 
 
 def _strips(finding: Finding) -> list[Strip | None]:

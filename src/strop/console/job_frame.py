@@ -132,7 +132,9 @@ def phase_of(session: Session, job: Job, step: int) -> tuple[str, str] | None:
     at = find_progress(session, job.job_id)
     if at is None:
         said = list_events(session, job.job_id, kind=PREPARING_EVENT).items
-        return (said[-1].message, said[-1].message) if said and not step else None
+        if not said or step:
+            return None
+        return said[-1].message, said[-1].message_zh or said[-1].message
     if at.done >= at.total:
         return None
     en, zh = PHASE_WORDS.get(at.phase, (at.phase, at.phase))

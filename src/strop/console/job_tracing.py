@@ -22,7 +22,7 @@ router = APIRouter()
 LABELS = {
     SpanKind.ROLLOUT: ("ENTRY:ROLLOUT", "entry"),
     SpanKind.REWARD: ("REWARD", "reward"),
-    SpanKind.GROUP_REWARD: ("REWARD", "reward"),
+    SpanKind.GROUP_REWARD: ("GROUP_REWARD", "reward"),
     SpanKind.LLM: ("LLM", "llm"),
     SpanKind.TOOL: ("TOOL", "tool"),
     SpanKind.CHAIN: ("CHAIN", "entry"),

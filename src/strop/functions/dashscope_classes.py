@@ -72,6 +72,7 @@ def hosted(theirs: type) -> type[AbstractProcessor[Any, Any]]:
     else:
         is_async = inspect.iscoroutinefunction(cast("Any", theirs).process)
         members["process"] = process_async if is_async else process
+        members["process"].__wrapped__ = cast("Any", theirs).process  # it may trace itself
     return cast(
         "type[AbstractProcessor[Any, Any]]",
         type(theirs.__name__, (ours,), {**members, "__module__": theirs.__module__}),

@@ -12,6 +12,7 @@ import yaml
 from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
+from strop.bilingual import both
 from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus, Progress
 from strop.store.events import record_event
 from strop.store.keys import create_key, ensure_workspace
@@ -70,7 +71,7 @@ def test_time_left_is_the_pace_of_the_last_steps_times_those_that_remain(browser
     ("language", "said"),
     [
         ("en", ("converting m", "validating 12/40", "updating")),
-        ("zh", ("converting m", "验证 12/40", "更新")),
+        ("zh", ("转换 m", "验证 12/40", "更新")),
     ],
 )
 def test_a_job_s_pages_tell_what_it_is_busy_with(
@@ -78,7 +79,9 @@ def test_a_job_s_pages_tell_what_it_is_busy_with(
 ):
     job_id, database = f"ft-busy-{language}", server.database
     record_job(database, job_id, num_steps=0, name=job_id)
-    preparing = Event(job_id=job_id, kind="preparing", message="converting m", created_at=datetime.now(UTC))
+    preparing = Event(
+        job_id=job_id, kind="preparing", message=both("converting m", "转换 m"), created_at=datetime.now(UTC)
+    )
     notes: list[Event | Progress] = [
         preparing,
         Progress(job_id=job_id, step=0, phase="validation", done=12, total=40),

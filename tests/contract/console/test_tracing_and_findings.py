@@ -128,4 +128,4 @@ def test_a_function_without_decorators_has_its_entry_reward_and_group_reward_in_
         ("LLM", 2, 20.0, 20.0),
         ("REWARD", 1, 80.0, 20.0),
     ]
-    assert [(row.label, row.depth) for row in group] == [("REWARD", 0)]
+    assert [(row.label, row.depth) for row in group] == [("GROUP_REWARD", 0)]

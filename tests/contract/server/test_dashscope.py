@@ -30,7 +30,8 @@ def project(request, tmp_path_factory):
         made = Project(tmp_path_factory.mktemp("project"), environment(request.param), server)
         made.server = server
         made.is_v2 = request.param.startswith("2.")
-        yield made
+        with made.loaded():
+            yield made
 
 
 @pytest.fixture(scope="module")

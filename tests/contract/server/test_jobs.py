@@ -7,6 +7,7 @@ from fakes.server import ROWS, json_lines
 from strop.cli.row_lengths import prompt_counter
 from strop.runtime.size import most_workers
 from strop.schema.submission import Submission
+from strop.store.jobs import get_job
 from strop.store.submissions import get_submission
 
 SECRET = "sk-a-secret-of-the-user"
@@ -39,6 +40,17 @@ def test_a_job_is_told_with_every_field_that_clients_look_for(server):
     running = server.becomes(job["job_id"], "RUNNING")
     assert running["start_time"] >= running["create_time"]
     server.post(f"/fine-tunes/{job['job_id']}/cancel")
+
+
+def test_names_that_a_client_left_out_are_not_told_as_its_own(server):
+    agent = server.register("rollout", "Agent")
+    left_out = server.submit(job_name="quick", rollout={"rollout_id": agent})
+    said = server.submit(job_name="quick", model_name=f"of-{left_out}")
+    with server.database.read() as session:
+        origins = [get_job(session, job_id).config["origins"] for job_id in (left_out, said)]
+    told = [(one["name"], one["tuned_model_name"], one["functions[0].name"]) for one in origins]
+    assert told == [("request", "default", "default"), ("request", "request", "request")]
+    assert origins[0]["model.name"] == origins[0]["functions[0].fcmodel.classpath"] == "request"
 
 
 def test_jobs_are_listed_by_page_newest_first(own_server):

@@ -10,6 +10,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import MetaData, create_engine, inspect, text
 
 from strop.errors import StoreError
@@ -38,7 +39,7 @@ from strop.store.columns import pack_floats, pack_ints, pack_json
 from strop.store.database import database_url, open_database
 from strop.store.home import home
 from strop.store.jobs import create_job
-from strop.store.schema_version import MIGRATIONS
+from strop.store.schema_version import MIGRATIONS, newest_revision
 from strop.store.tables import Base
 
 only_sqlite = pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
@@ -66,6 +67,21 @@ def test_the_migrations_make_exactly_the_tables_of_the_code(database):
     with database.read() as session:
         context = MigrationContext.configure(session.connection(), opts={"compare_server_default": True})
         assert compare_metadata(context, Base.metadata) == []
+
+
+def test_the_newest_revision_is_told_by_the_names_of_the_files_alone():
+    assert newest_revision() == ScriptDirectory(str(MIGRATIONS)).get_current_head()
+
+
+def test_a_database_that_is_up_to_date_is_opened_without_alembic(database):
+    code = "import sys; from strop.store.database import open_database; open_database().close()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print('alembic' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "False"
 
 
 @only_sqlite
