@@ -71,8 +71,9 @@ def hosted(theirs: type) -> type[AbstractProcessor[Any, Any]]:
         members |= {"__init__": create_decorated, "process": process_parts}
     else:
         is_async = inspect.iscoroutinefunction(cast("Any", theirs).process)
-        members["process"] = process_async if is_async else process
-        members["process"].__wrapped__ = cast("Any", theirs).process  # it may trace itself
+        called: Any = process_async if is_async else process
+        called.__wrapped__ = cast("Any", theirs).process  # it may trace itself
+        members["process"] = called
     return cast(
         "type[AbstractProcessor[Any, Any]]",
         type(theirs.__name__, (ours,), {**members, "__module__": theirs.__module__}),
