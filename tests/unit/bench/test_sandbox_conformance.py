@@ -27,9 +27,15 @@ def test_no_exception_is_a_language_that_this_server_runs() -> None:
     from strop.sandbox.languages import LANGUAGES
 
     named = exceptions(NAMED.read_text())
-    assert len(named) == len(set(named)) == 32
-    assert [name for name in named if "::" in name] == [
-        "runners/test_isolation.py::test_isolation_network_external_access"
+    assert len(named) == len(set(named)) == 21
+    assert [name.partition("::")[0] for name in named if "::" in name] == [
+        "runners/test_isolation.py",
+        "datasets/test_multiple.py",
+        "datasets/test_humanevalds.py",
+        "datasets/test_humanevalds.py",
+        "datasets/test_mbxp.py",
+        "datasets/test_mbxp.py",
+        "datasets/test_cruxeval_x.py",
     ]
     ours = {f"runners/test_{one.name.lower()}.py" for one in LANGUAGES}
     assert not ours & set(named)
