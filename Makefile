@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := src tests examples bench
 export HF_HUB_DISABLE_TELEMETRY := 1
-# pip's failure is that of the pipe that shows its progress.
+# For pipefail, where a pipe shows the progress of what may fail.
 SHELL := bash
-.SHELLFLAGS := -o pipefail -c
 # Of pip's many lines those that take time: what is large, and the installing at the end.
-LARGE := awk '/^ *(Downloading|Using cached) / && !/metadata/ { split($$0, size, /[()]/); \
+# mawk reads in blocks unless it is told not to.
+AWK = awk $(shell awk -W version 2>/dev/null </dev/null | grep -q mawk && echo -W interactive)
+LARGE = $(AWK) '/^ *(Downloading|Using cached) / && !/metadata/ { split($$0, size, /[()]/); \
 	split($$0, name, /(Downloading|Using cached) /); sub(/.*\//, "", name[2]); sub(/-[0-9].*/, "", name[2]); \
 	if (size[2] == "" || (size[2] ~ /MB/ && size[2] + 0 >= 5)) { print "  " name[2] "  " size[2]; fflush() } } \
 	/^Installing collected packages/ { print "  installing " NF - 3 " packages, the last minute or two"; fflush() }'
@@ -24,7 +25,7 @@ help: ## Show what each target does
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	@echo "Installing Strop with torch and all that its tests need into $(VENV): 3 to 9 minutes, once."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]' | $(LARGE)
+	@set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e '.[dev]' | $(LARGE)
 	@touch $@
 	@echo "Installed."
 
