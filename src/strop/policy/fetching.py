@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,12 +76,14 @@ def _beginning(text: str) -> Bilingual:
 
 
 def _sizes(folder: Path) -> list[int]:
-    """Of every file below it; those that vanish meanwhile have none."""
+    """Of every file below it; those that vanish meanwhile have none, nor have folders that do."""
     sizes: list[int] = []
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and not path.is_symlink():
-                sizes.append(path.stat().st_size)
-        except OSError:
-            continue
+    for above, _, names in os.walk(folder):
+        for name in names:
+            try:
+                found = os.lstat(os.path.join(above, name))
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                sizes.append(found.st_size)
     return sizes

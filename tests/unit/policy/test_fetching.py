@@ -1,9 +1,13 @@
 """How far a download is, in words."""
 
+import os
 import threading
 from pathlib import Path
+from typing import Any
 
-from strop.policy.fetching import telling_growth
+import pytest
+
+from strop.policy.fetching import _sizes, telling_growth
 
 MB = 1_000_000
 
@@ -50,3 +54,23 @@ def test_where_nobody_knows_how_much_there_is_only_what_is_new_is_counted(tmp_pa
             file.truncate(130 * MB)
         assert heard.wait(20)
     assert told == ["fetching o/m from the hub", "fetching o/m from the hub: 130 MB"]
+
+
+def test_a_folder_that_vanishes_while_it_is_looked_at_has_no_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Downloaders make folders of their own and take them away again."""
+    cache = tmp_path / "cache"
+    (cache / "unpacked").mkdir(parents=True)
+    (cache / "wheel").write_bytes(b"12345")
+    (cache / "link").symlink_to(cache / "wheel")
+    scandir = os.scandir
+
+    def vanishing(path: str) -> Any:
+        if Path(path).name == "unpacked":
+            Path(path).rename(tmp_path / "gone")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert _sizes(cache) == [5]
+    assert (tmp_path / "gone").is_dir()
