@@ -106,7 +106,7 @@ def _torch() -> Finding:
     try:
         import torch
         import transformers
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library of its own that does not load
         return Finding(
             name="torch",
             state=State.BROKEN,
@@ -172,13 +172,15 @@ def _database() -> Finding:
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         told = t(f"{shown}: the first run makes it", f"{shown}：首次运行时创建")
         return Finding(name="database", state=State.LATER, text=told)
-    from sqlalchemy import create_engine, text
+    from sqlalchemy import create_engine
     from sqlalchemy.exc import SQLAlchemyError
+
+    from strop.store.schema_version import newest_revision, revision_of
 
     try:
         engine = create_engine(url)
         with engine.connect() as connection:
-            connection.execute(text("SELECT count(*) FROM alembic_version"))
+            found = revision_of(connection)
         engine.dispose()
     except (SQLAlchemyError, ImportError) as error:
         reason = str(error).splitlines()[0]
@@ -187,6 +189,19 @@ def _database() -> Finding:
             state=State.BROKEN,
             text=t(f"{shown} cannot be read: {reason}", f"无法读取 {shown}：{reason}"),
             fix=t("check STROP_DATABASE_URL or STROP_HOME", "检查 STROP_DATABASE_URL 或 STROP_HOME"),
+        )
+    if found is None:
+        told = t(f"{shown}: the first run makes its tables", f"{shown}：首次运行时建表")
+        return Finding(name="database", state=State.LATER, text=told)
+    if found > newest_revision():
+        return Finding(
+            name="database",
+            state=State.BROKEN,
+            text=t(f"{shown} was written by a newer Strop", f"{shown} 由更新版本的 Strop 写入"),
+            fix=t(
+                "upgrade strop, or name another by STROP_DATABASE_URL or STROP_HOME",
+                "升级 strop，或用 STROP_DATABASE_URL 或 STROP_HOME 指定其他数据库",
+            ),
         )
     return Finding(name="database", state=State.OK, text=shown)
 

@@ -28,7 +28,7 @@ def upgrade(connection: Connection, url: str) -> None:
     Raises:
         StoreError: the database has a revision this code does not know: a newer Strop wrote it.
     """
-    found = _revision(connection)
+    found = revision_of(connection)
     if found == newest_revision():
         return
     from alembic import command
@@ -47,7 +47,7 @@ def upgrade(connection: Connection, url: str) -> None:
     command.upgrade(config, "head")
 
 
-def _revision(connection: Connection) -> str | None:
+def revision_of(connection: Connection) -> str | None:
     """What Alembic has noted in the database; None where it has not been there yet."""
     if not inspect(connection).has_table("alembic_version"):
         return None

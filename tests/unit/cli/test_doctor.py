@@ -2,6 +2,8 @@
 
 import json
 import socket
+import sqlite3
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 
@@ -65,6 +67,21 @@ def test_what_is_broken_is_told_with_the_fix_and_ends_with_1(
     assert (found["disk"]["state"], found["disk"]["fix"]) == ("broken", "name another folder by STROP_HOME")
     monkeypatch.setenv("STROP_DATABASE_URL", "nonsense")
     assert told()[1]["database"]["state"] == "broken"
+
+
+def test_a_database_without_tables_gets_them_later_and_one_of_a_newer_strop_is_broken() -> None:
+    home().mkdir(parents=True)
+    place = home() / "strop.db"
+    place.touch()
+    status, found = told()
+    assert (status, found["database"]["state"]) == (0, "later")
+    assert found["database"]["text"] == f"sqlite:///{place}: the first run makes its tables"
+    open_database().close()
+    with closing(sqlite3.connect(place)) as newer, newer:
+        newer.execute("UPDATE alembic_version SET version_num = '9999'")
+    status, found = told()
+    assert (status, found["database"]["state"]) == (1, "broken")
+    assert found["database"]["text"] == f"sqlite:///{place} was written by a newer Strop"
 
 
 def test_too_little_memory_and_a_taken_port_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
