@@ -1,5 +1,7 @@
 """A run that ends once its validation is good enough: when, what it leaves, and the same when resumed."""
 
+from dataclasses import replace
+
 import pytest
 
 from fakes.bench import Bench, job, rows, run_facts
@@ -63,6 +65,23 @@ async def test_reaching_it_at_the_last_step_is_no_early_end(tmp_path):
     assert TARGET_REACHED_EVENT not in bench.recorder.kinds()
 
 
+async def test_weights_that_have_not_moved_yet_do_not_end_the_run(tmp_path):
+    """All rewards of the first two steps are equal, so that the validation after them is of the start weights."""
+    bench = Bench(tmp_path)
+    sampled = bench.capture.policy
+
+    def policy(sampling, messages):
+        if sampling.temperature == 0 or len(bench.recorder.checkpoints) < 2:
+            return "1"
+        return sampled(sampling, messages)
+
+    bench.capture.policy = policy
+    aimed = {"eval_steps": 2, "early_stopping_target": 0.9, "save_strategy": "steps", "save_steps": 1}
+    result = await bench.train(job(max_steps=8, **aimed), rows(50))
+    assert (result.status, result.steps, result.target_reached) == (JobStatus.SUCCEEDED, 4, True)
+    assert result.validations == ((0, 1.0), (2, 1.0), (4, 1.0))
+
+
 AIMED = {
     "max_steps": 9,
     "eval_steps": 2,
@@ -121,3 +140,5 @@ def test_which_validations_have_reached_it(validations, step, count, lower, reac
     hyper = HyperParameters(early_stopping_target=0.9, early_stopping_count=count)
     at = Position(made_from={}, step=step, validations=validations)
     assert at.has_reached(hyper, lower_is_better=lower) is reached
+    unmoved = replace(at, idle=step - step // 2, skipped=step // 2)
+    assert not unmoved.has_reached(hyper, lower_is_better=lower)
