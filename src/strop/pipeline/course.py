@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -166,10 +167,8 @@ class Course(ABC, Generic[Item]):
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
         self.tell_notes()
-        try:
+        with suppress(Stopped):  # seen again before the first step, once it is known what there is already
             await self.before_loading()
-        except Stopped:
-            return JobStatus.CANCELED
         if resume_from is not None:
             saved = await self.load(resume_from)
             at = self.position.step

@@ -158,6 +158,17 @@ async def test_measuring_ends_with_the_run_and_half_of_it_is_not_recorded(
     assert sum("validation/data/loss" in values for values in bench.recorder.values.values()) == validations
 
 
+async def test_a_resumed_run_that_is_stopped_before_its_checkpoint_is_loaded_still_has_it(tmp_path) -> None:
+    data = {"training": rows(4, pairs=True), "validation": rows(2, "held", pairs=True)}
+    config = job("dpo", max_steps=4, batch_size=2)
+    first = await Bench(tmp_path, stop_at=("metrics", 3)).train(config, **data)
+    again = Bench(tmp_path, stop_at=("progress", 0, "reference", 0, 6))
+    result = await again.train(config, **data, resume_from=first.checkpoint)
+    assert (result.status, result.steps, result.checkpoint) == (JobStatus.CANCELED, 3, first.checkpoint)
+    assert result.validations == first.validations == ((0, 8.0), (2, 2.0))
+    assert again.learner.batches == []
+
+
 async def test_measuring_tells_how_far_it_is(bench) -> None:
     await bench.train(job(max_steps=1))
     told = [one for one in bench.recorder.reports if one[:2] == (0, "validation")]
