@@ -45,11 +45,11 @@ class StopFlag:
             while not task.done():
                 self.check()
                 await asyncio.wait([task], timeout=_GLANCE_S)
+            self.check()
         except (Stopped, asyncio.CancelledError):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             raise
-        self.check()
         return task.result()
 
     async def wait(self, seconds: float) -> bool:

@@ -1,6 +1,7 @@
 """The whole flow on fakes: stopping, and going on from a checkpoint."""
 
 import asyncio
+import gc
 import json
 
 import pytest
@@ -79,6 +80,20 @@ async def test_a_failure_of_what_can_be_cut_stays_that_failure(tmp_path):
     flag.set()
     with pytest.raises(Stopped):
         await flag.cutting(fails())
+
+
+async def test_a_failure_just_as_the_run_is_to_end_is_not_told_as_one_that_nobody_saw():
+    flag, unseen = StopFlag(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unseen.append(context["message"]))
+
+    async def fails():
+        flag.set()
+        raise ValueError("of its own")
+
+    with pytest.raises(Stopped):
+        await flag.cutting(fails())
+    gc.collect()
+    assert unseen == []
 
 
 SIX = {"max_steps": 6, "eval_steps": 2, "save_strategy": "steps", "save_steps": 3}
