@@ -46,7 +46,7 @@ def after(told: Mapping[str, Any], job: Path, asked: Given) -> list[str]:
     job_id, steps, name, checkpoint = (told[key] for key in ("job_id", "steps", "published_as", "checkpoint"))
     lines = [f"{job_id}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")]
     if told["status"] == "CANCELED":
-        lines += went_on(job, asked, job_id=job_id, saved=checkpoint is not None)
+        lines += went_on(job, asked, resume=job_id if checkpoint is not None else None)
     if checkpoint is not None:
         lines.append(
             _line(t("talk to it", "与它对话"), f"{program()} chat {shlex.quote(str(name or checkpoint))}")
@@ -56,10 +56,10 @@ def after(told: Mapping[str, Any], job: Path, asked: Given) -> list[str]:
     return lines
 
 
-def went_on(job: Path, asked: Given, *, job_id: str, saved: bool) -> list[str]:
-    """How a run that ended before its end goes on."""
-    if saved:
-        return [_line(t("go on", "继续"), run_command(job, asked, resume=job_id))]
+def went_on(job: Path, asked: Given, *, resume: str | None) -> list[str]:
+    """How a run that ended before its end goes on; `resume` is what it can go on from, if anything."""
+    if resume is not None:
+        return [_line(t("go on", "继续"), run_command(job, asked, resume=resume))]
     return [
         t(
             "no step was finished, so there is nothing to go on from",
@@ -69,12 +69,12 @@ def went_on(job: Path, asked: Given, *, job_id: str, saved: bool) -> list[str]:
     ]
 
 
-def after_failure(job: Path, asked: Given, *, job_id: str, saved: bool) -> str:
-    """What to do once the reason is mended."""
+def after_failure(job: Path, asked: Given, *, job_id: str, resume: str | None) -> str:
+    """What to do once the reason is mended; `resume` as above."""
     return "\n".join(
         [
             _line(t("its log", "查看日志"), f"{program()} jobs logs {job_id}"),
-            _line(t("once mended", "修正后"), run_command(job, asked, resume=job_id if saved else None)),
+            _line(t("once mended", "修正后"), run_command(job, asked, resume=resume)),
         ]
     )
 

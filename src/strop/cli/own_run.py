@@ -76,21 +76,27 @@ def train_with_own_server(
         if ended.status is JobStatus.FAILED:
             if client.jobs.events(job_id, kind=REFUSED_EVENT):
                 raise RequestError(f"{job_id}: {ended.message}")
-            saved = bool(client.jobs.checkpoints(job_id))
-            what_next = after_failure(job, typed, job_id=job_id, saved=saved)
+            resume = _kept(client, job_id, asked)
+            what_next = after_failure(job, typed, job_id=job_id, resume=resume)
             raise StropError(f"{job_id}: {ended.message}\n{what_next}")
         results = client.jobs.events(job_id, kind=RESULT_EVENT)
         if not results:
             console.print(
                 f"{job_id}   {ended.status.value}   {t('ended at once', '已立即结束')}", highlight=False
             )
-            saved = bool(client.jobs.checkpoints(job_id))
-            for line in went_on(job, typed, job_id=job_id, saved=saved):
+            for line in went_on(job, typed, resume=_kept(client, job_id, asked)):
                 console.print(line, highlight=False, soft_wrap=True, markup=False)
             raise typer.Exit(EXIT_CANCELED)
         if then is not None and ended.status is JobStatus.SUCCEEDED:
             then(client, ended)
         return json.loads(results[-1].data["summary"])
+
+
+def _kept(client: Client, job_id: str, asked: LocalRun) -> str | None:
+    """What `--resume` takes: the job, where it has saved a checkpoint, else the one that it went on from."""
+    if client.jobs.checkpoints(job_id):
+        return job_id
+    return None if asked.resume is None else str(asked.resume)
 
 
 def _say_ending(console: Console) -> None:

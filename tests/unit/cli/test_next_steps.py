@@ -3,10 +3,14 @@
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from strop.cli.next_steps import after, after_failure, program, run_command
+from strop.cli import own_run
+from strop.cli.next_steps import after, after_failure, program, run_command, went_on
+from strop.schema.submission import LocalRun
 
 JOB = Path("my jobs/job.yaml")
 ASKED = (
@@ -80,6 +84,20 @@ def test_a_finished_run_says_what_can_be_done_with_it(monkeypatch: pytest.Monkey
 
 
 def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_mended() -> None:
-    for saved, rest in ((True, " --resume ft-1"), (False, "")):
-        lines = after_failure(Path("job.yaml"), ({}, {}), job_id="ft-1", saved=saved).splitlines()
+    for resume, rest in (("ft-1", " --resume ft-1"), (None, "")):
+        lines = after_failure(Path("job.yaml"), ({}, {}), job_id="ft-1", resume=resume).splitlines()
         assert lines == ["its log:  strop jobs logs ft-1", f"once mended:  strop run job.yaml{rest}"]
+
+
+def test_a_resumed_run_that_saved_nothing_goes_on_from_what_it_went_on_from() -> None:
+    def kept(*, saved: list[str], resume: str | None) -> str | None:
+        client: Any = SimpleNamespace(jobs=SimpleNamespace(checkpoints=lambda job_id: saved))
+        asked = LocalRun(job_file=JOB, resume=None if resume is None else Path(resume))
+        return own_run._kept(client, "ft-2", asked)
+
+    assert kept(saved=["step-000004"], resume="/c/step-000003") == "ft-2"
+    assert kept(saved=[], resume="/c/step-000003") == "/c/step-000003"
+    assert kept(saved=[], resume=None) is None
+    assert went_on(JOB, ASKED, resume="/c/step-000003") == [
+        "go on:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
+    ]
