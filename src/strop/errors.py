@@ -36,7 +36,7 @@ class StropError(Exception):
         """The same as `str`, in both languages where its message is."""
         if not isinstance(self.message, Bilingual):
             return str(self)
-        fix = f"\n  修复：{chinese(self.fix)}" if self.fix else ""
+        fix = f"\n  修正：{chinese(self.fix)}" if self.fix else ""
         return Bilingual(str(self), self.message.zh + fix)
 
 

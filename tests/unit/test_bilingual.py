@@ -4,11 +4,13 @@ import copy
 import json
 import pickle
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
 from strop.bilingual import both, chinese, chinese_of, environment_language
-from strop.errors import DataError, Problem, TrainingError, told_of
+from strop.cli.offline_session import refuse_too_long
+from strop.errors import DataError, ModelError, Problem, TrainingError, told_of
 from strop.schema.job import Event
 
 NOTE = both("18 steps", "共 18 步")
@@ -42,7 +44,7 @@ def test_an_event_keeps_both_and_gives_the_one_that_is_asked_for():
 
 def test_an_error_is_told_in_both_languages_with_its_fix():
     told = told_of(TrainingError(both("it failed", "失败"), fix=both("mend it", "修正它")))
-    assert (told, chinese(told)) == ("it failed\n  fix: mend it", "失败\n  修复：修正它")
+    assert (told, chinese(told)) == ("it failed\n  fix: mend it", "失败\n  修正：修正它")
     assert chinese_of(told_of(DataError("rows.jsonl", [Problem(place="1", message="no")]))) is None
     assert (told_of(ValueError("3")), told_of(ValueError())) == ("3", "ValueError")
 
@@ -57,3 +59,13 @@ def test_the_language_of_a_terminal_is_the_environment_s(monkeypatch, set_, lang
     for name, value in set_.items():
         monkeypatch.setenv(name, value)
     assert environment_language() == language
+
+
+def test_a_model_that_is_made_for_shorter_texts_is_refused_in_both_languages():
+    model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=64))
+    refuse_too_long(model, 64)
+    with pytest.raises(ModelError) as refused:
+        refuse_too_long(model, 65)
+    assert chinese(told_of(refused.value)) == (
+        "max_length 65 超出模型支持的 64 个位置\n  修正：把 max_length 设为不超过 64"
+    )

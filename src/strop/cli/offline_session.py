@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from strop.bilingual import both
 from strop.cli.broadcast import Broadcast
 from strop.cli.job_on_this_machine import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.session import new_job, new_job_id
-from strop.cli.text import t
 from strop.errors import ModelError
 from strop.gateway.answers import TextTokens
 from strop.pipeline.dataset import Dataset
@@ -128,11 +128,11 @@ def refuse_too_long(model: Any, max_length: int) -> None:
     made_for = getattr(model.config, "max_position_embeddings", None)
     if made_for is not None and max_length > made_for:
         raise ModelError(
-            t(
+            both(
                 f"max_length {max_length} is beyond the {made_for} positions the model was made for",
                 f"max_length {max_length} 超出模型支持的 {made_for} 个位置",
             ),
-            fix=t(f"set max_length to at most {made_for}", f"把 max_length 设为不超过 {made_for}"),
+            fix=both(f"set max_length to at most {made_for}", f"把 max_length 设为不超过 {made_for}"),
         )
 
 

@@ -281,7 +281,7 @@ def _lost(mark: ProcessMark) -> str:
         f"its process {mark.pid} on {mark.host} ended without a word (killed, out of memory, or the machine "
         "went down)\n  fix: strop run JOB.yaml --resume with its folder goes on from the last checkpoint",
         f"{mark.host} 上的进程 {mark.pid} 无声退出（被杀死、内存不足或机器宕机）\n"
-        "  修复：用 strop run JOB.yaml --resume 加其目录，可从最后一个检查点继续",
+        "  修正：用 strop run JOB.yaml --resume 加其目录，可从最后一个检查点继续",
     )
 
 

@@ -317,7 +317,7 @@ def test_another_process_that_holds_the_lock_is_waited_for(database, recorder):
 
 def test_why_a_job_failed_is_kept_in_both_languages(database, recorder):
     recorder.status(JobStatus.RUNNING)
-    recorder.status(JobStatus.FAILED, error=both("no GPU\n  fix: buy one", "没有 GPU\n  修复：买一块"))
+    recorder.status(JobStatus.FAILED, error=both("no GPU\n  fix: buy one", "没有 GPU\n  修正：买一块"))
     with database.read() as session:
         job = get_job(session, "job-1")
-    assert (job.error_in("en"), job.error_in("zh")) == ("no GPU\n  fix: buy one", "没有 GPU\n  修复：买一块")
+    assert (job.error_in("en"), job.error_in("zh")) == ("no GPU\n  fix: buy one", "没有 GPU\n  修正：买一块")
