@@ -61,8 +61,8 @@ class Position:
         return dict(self.validations).get(self.step)
 
     def has_reached(self, hyper: HyperParameters, *, lower_is_better: bool = False) -> bool:
-        """Whether validation is as good as `early_stopping_target` asks, this step's and those before it. That
-        of weights which no step has moved yet is the one before the first step again, and counts as little."""
+        """Whether validation is as good as `early_stopping_target` asks, this step's and those before it. Of
+        weights that no step has moved yet it is the one before the first step again, and counts as little."""
         target = hyper.early_stopping_target
         if self.idle + self.skipped >= self.step:
             return False

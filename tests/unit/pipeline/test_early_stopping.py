@@ -66,7 +66,7 @@ async def test_reaching_it_at_the_last_step_is_no_early_end(tmp_path):
 
 
 async def test_weights_that_have_not_moved_yet_do_not_end_the_run(tmp_path):
-    """All rewards of the first two steps are equal, so that the validation after them is of the start weights."""
+    """All rewards of the first two steps are equal: the validation after them is of the start weights."""
     bench = Bench(tmp_path)
     sampled = bench.capture.policy
 
