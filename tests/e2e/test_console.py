@@ -193,6 +193,9 @@ def test_charts_are_explained_zoomed_together_smoothed_and_overlaid(service: Ser
     all_charts = "[...document.querySelectorAll('.canvas canvas')].map((one) => one.closest('.canvas'))"
     zooms = f"{all_charts}.map((one) => echarts.getInstanceByDom(one).getOption().dataZoom[0].startValue)"
     assert set(page.evaluate(zooms)) == {2}
+    clipped = "echarts.getInstanceByDom(document.querySelector('[data-title=\"actor/pg_clipfrac\"] .canvas'))"
+    scale = f"{clipped}.getModel().getComponent('yAxis').axis.scale.getExtent()"
+    assert page.evaluate(scale) == [0, 1], "a share that never moves stands between 0 and 1"
     ids = (
         "echarts.getInstanceByDom(document.querySelector('.canvas')).getOption().series.map((one) => one.id)"
     )

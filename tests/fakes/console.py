@@ -99,6 +99,7 @@ def curves(step: int) -> dict[str, float]:
         "critic/rewards/max": 1.0,
         "actor/entropy": 1.0 / step,
         "actor/ppo_kl": float("nan") if step == 2 else 0.01,
+        "actor/pg_clipfrac": 0.25,
         "timing/s/step": 2.0,
         "perf/total_num_tokens": 100.0,
         "validation/data/reward/mean@1": 0.25,

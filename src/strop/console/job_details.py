@@ -103,8 +103,11 @@ def _datasets(config: dict[str, Any]) -> list[dict[str, Any]]:
     >>> files = [{"file_name": "/w/data/a.jsonl"}, {"file_name": "/b"}]
     >>> _datasets({"workspace_dir": "/w", "datasets": files})
     [{'file_name': 'data/a.jsonl'}, {'file_name': '/b'}]
+    >>> _datasets({"datasets": files})[1]
+    {'file_name': '/b'}
     """
-    start = f"{config.get('workspace_dir') or ''}/"
+    folder = config.get("workspace_dir")
+    start = f"{folder}/" if folder else ""
     return [
         {**one, "file_name": str(one.get("file_name") or "").removeprefix(start)}
         for one in config.get("datasets", [])

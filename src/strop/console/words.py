@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -130,8 +131,8 @@ def shortened(text: object, *, home: Path) -> str:
     >>> shortened(Path.home() / ".strop" / "jobs", home=Path.home() / ".strop")
     '~/.strop/jobs'
     """
-    told, users = str(text), Path.home()
-    near = f"~/{home.relative_to(users)}" if home.is_relative_to(users) else "$STROP_HOME"
+    told, users = str(text), Path(os.path.expanduser("~"))  # which stays where nobody has told of a home
+    near = f"~/{home.relative_to(users)}" if users in home.parents else "$STROP_HOME"
     for place, name in ((home, near), (users, "~")):
         if len(place.parts) > 1:  # the root of a file system is no home
             told = re.sub(rf"(?<![\w.~-]){re.escape(str(place))}(?=/|$|[\s'\",;:)])", name, told)

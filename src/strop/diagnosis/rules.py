@@ -270,13 +270,13 @@ def is_certain_and_right(record: Record, since: int) -> bool:
     mixed, good = record.curve("group/frac_mixed").last(3), record.curve("group/frac_all_good").last(3)
     if not mixed or fmean(mixed) + (fmean(good) if good else 0.0) < 0.5:
         return False
-    held_out = record.validation.points()
-    if held_out and held_out[-1][0] > since:
-        before = [value for step, value in held_out if step <= since] or record.validation.first
+    held_out, rewards = record.validation.points(), record.curve(REWARD)
+    before = [value for step, value in held_out if step <= since]
+    if before and held_out[-1][0] > since:
         return held_out[-1][1] > before[-1] + _GAINED
-    rewards = record.curve(REWARD)
-    then = [value for step, value in rewards.points() if step <= since] or rewards.first
-    return fmean(rewards.last(3)) > then[-1] + _GAINED
+    told = rewards.points()
+    then = [value for step, value in told if step <= since] or [value for _, value in told[:1]]
+    return bool(then) and fmean(rewards.last(3)) > then[-1] + _GAINED
 
 
 def training_gain(record: Record, steps: int = SPAN) -> float | None:

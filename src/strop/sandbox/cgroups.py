@@ -91,9 +91,13 @@ class Cgroup:
         self._forget_peak()
         with contextlib.suppress(OSError, ValueError):
             self._used_before = int((self._memory / self._files.used).read_text())
-            self._peak = os.open(self._memory / self._files.peak, os.O_RDWR)
-            with contextlib.suppress(OSError):  # before Linux 6.12 the peak of version 2 is for reading only
+            peak = self._memory / self._files.peak
+            try:
+                self._peak = os.open(peak, os.O_RDWR)
                 os.write(self._peak, b"0")
+            except OSError:  # before Linux 6.12 that of version 2 is for reading only
+                self._forget_peak()
+                self._peak = os.open(peak, os.O_RDONLY)
             self._known = self._peak_bytes()
 
     def grown_bytes(self) -> int:

@@ -1,7 +1,8 @@
 """What a program said to a case -> right or wrong: by comparison, or by a judge's program of its own.
 
 A judge is called as testlib's are, `judge INPUT OUTPUT ANSWER`, and says by its exit status: 0 right, 1 or 2
-(or 7, points) wrong. It runs in a box, too; anything else it does is the test's fault and no verdict.
+(or 7, points) wrong, 3 that it cannot tell. It runs in a box, too; anything else it does is the test's fault
+and no verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from strop.sandbox.comparison import Comparison
 from strop.sandbox.programs import Program
 from strop.sandbox.sandbox import Sandbox
 
-_RIGHT, _WRONG = (0,), (1, 2, 7)
+_RIGHT, _WRONG, _UNABLE = (0,), (1, 2, 7), 3
 _JUDGE_S = 20.0
 _FILES = ("case.in", "case.out", "case.ans")
 
@@ -64,7 +65,8 @@ class ByJudge:
             await self._put(box)
             await box.write(dict(zip(_FILES, contents, strict=True)))
             said = await self._judge.run(box, None)
-        if said.return_code not in _RIGHT + _WRONG and not self._any_other_end_is_wrong:
+        expected = said.return_code in _RIGHT + _WRONG or self._any_other_end_is_wrong
+        if not expected or said.return_code == _UNABLE:
             raise RequestError(
                 f"extra.checker failed: {_words(said)}", fix="a judge ends with 0 (right), 1 or 2 (wrong)"
             )

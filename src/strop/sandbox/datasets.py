@@ -29,6 +29,9 @@ CLASSES = {
 
 Row = dict[str, Any]
 
+_NOT_SHOWN = ("prompt", "test", "tests", "testcases", "test_list", "public_test_cases", "private_test_cases")
+"""Fields of a published row that are no labels: those of LiveCodeBench have gigabytes of tests."""
+
 
 class Datasets:
     """The data sets of a folder: a JSONL file each, `<name>.jsonl`.
@@ -133,7 +136,7 @@ def _prompt(kind: str, dataset: str, row: Row, config: TestConfig) -> Prompt:
 
 def _published(benchmark: Benchmark, dataset: str, row: Row, config: TestConfig) -> Prompt:
     problem = BenchmarkProblem(row, dataset)
-    labels = problem.labels or {name: value for name, value in row.items() if name != "prompt"}
+    labels = problem.labels or {name: value for name, value in row.items() if name not in _NOT_SHOWN}
     if benchmark.modes:
         labels = {"mode": config.extra.get("mode", benchmark.modes[-1])}
     return Prompt(id=problem.id, prompt=benchmark.prompt(problem, config), labels=labels)

@@ -164,8 +164,10 @@ async def _unpacked(response: httpx.Response, url: str) -> AsyncGenerator[bytes]
             yield chunk
             continue
         while chunk:
+            if unpacker.eof:  # a file of gzip may be several, one behind the other
+                unpacker = zlib.decompressobj(wbits=31)
             yield unpacker.decompress(chunk, _CHUNK)
-            chunk = unpacker.unconsumed_tail
+            chunk = unpacker.unconsumed_tail or unpacker.unused_data
     if packed == "gzip" and not unpacker.eof:
         raise UnavailableError(f"tests cannot be read from {url!r}: they end too early")
 

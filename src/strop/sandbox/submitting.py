@@ -51,7 +51,7 @@ _FLAG_BYTES = 10
 
 
 class Submissions:
-    """Judges completions. `known_options` are those of `config.extra` that something here reads."""
+    """Judges completions by the class of their problem."""
 
     def __init__(self, sandbox: Sandbox, datasets: Datasets, test_files: TestFiles) -> None:
         self._sandbox, self._datasets, self._test_files = sandbox, datasets, test_files

@@ -34,6 +34,9 @@ FRESH_S = 60.0
 MAX_FILES = 256
 """Contents that are kept at most, however small: each is an open file, of which a process may have 1024."""
 
+_MAX_URLS = 4096
+"""Addresses that are known at most: a signed one is another with each signature."""
+
 _CASE_BYTES = 64 * 2**20
 """What one case may have, as written: it is held in memory while it is read."""
 
@@ -169,7 +172,8 @@ class TestFiles:
         """Of what nobody reads, let go what was not asked for longest."""
         for entry in list(self._entries.values()):
             held = {id(one.cases): one.cases.num_bytes for one in self._entries.values()}
-            if len(held) <= self._max_files and sum(held.values()) <= self._max_bytes:
+            urls = len(self._entries)
+            if urls <= _MAX_URLS and len(held) <= self._max_files and sum(held.values()) <= self._max_bytes:
                 return
             if not entry.users:
                 self._forget(entry)

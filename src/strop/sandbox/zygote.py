@@ -12,6 +12,7 @@ is {uid} with two descriptors: the box's channel, and where it says why it could
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -119,8 +120,8 @@ def _own_places(plan: dict[str, Any]) -> None:
 def _own_proc() -> None:
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
     for name, value in _BOUNDS.items():
-        with open(f"/proc/sys/{name}", "w") as file:
-            file.write(value)
+        with contextlib.suppress(FileNotFoundError), open(f"/proc/sys/{name}", "w") as file:
+            file.write(value)  # a kernel without System V memory has none to bound
     for name in _COVERED:
         path = f"/proc/{name}"
         if os.path.exists(path):

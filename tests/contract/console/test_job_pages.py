@@ -167,7 +167,7 @@ def test_all_values_can_be_taken_away_as_csv(browser: httpx.Client):
     rows = browser.get("/console/jobs/ft-1/metrics.csv").text.splitlines()
     assert rows[0] == "metric,step,value"
     assert "actor/entropy,2,0.5" in rows
-    assert len(rows) == 1 + 8 * 3
+    assert len(rows) == 1 + 9 * 3
 
 
 def test_the_metrics_tab_has_every_curve_once_in_its_group_with_its_explanation(browser: httpx.Client):

@@ -33,6 +33,7 @@ def test_a_public_file_is_served_as_it_is(tmp_path: Path) -> None:
     prompt = datasets.prompt(GetPromptByIdRequest(dataset="HumanEval", id="HumanEval/900"))
     assert prompt.prompt == DOUBLE["prompt"]
     assert prompt.labels["entry_point"] == "double"
+    assert "test" not in prompt.labels
     kind, row = datasets.problem("HumanEval", "HumanEval/900", TestConfig())
     assert (kind, row) == ("HumanEvalDataset", DOUBLE)
 

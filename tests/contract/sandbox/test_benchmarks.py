@@ -184,11 +184,16 @@ CRUX = {
      ("output", "[3, 1]", False),
      ("output", "[ANSWER]f([3, 1], 2)[/ANSWER]", False),
      ("output", "[1, 3] or exit()", False),
+     ("output", "[1, 3] # as sorted", True),
+     ("output", "[9] #", False),
+     ("output", "9, [1, 3]", False),
+     ("output", "{[]: 1}", False),
      ("output", "assert f([3, 1], 2) == [1, 3] # done", True),
      ("input", "[ANSWER]\nassert f([1, 3], b=2) == [1, 3]\n[/ANSWER]", True),
      ("input", "f(list(range(1, 4, 2)), 2)", True),
      ("input", "f([x for x in (3, 1)], 2)", True),
      ("input", "f([1])", False),
+     ("input", "f([1]) #", False),
      ("input", "True or f([1])", False),
      ("input", "f((f := lambda *a: [1, 3])())", False),
      ("input", "f(exec('import os; os._exit(0)'))", False),
@@ -198,6 +203,13 @@ def test_cruxeval_takes_a_value_and_nothing_that_is_right_by_itself(
     house, mode, completion, accepted
 ) -> None:
     assert submit(house, "CruxEvalDataset", CRUX, completion, mode=mode)["accepted"] is accepted
+
+
+def test_cruxeval_s_value_may_have_the_sign_of_equality_in_it(house) -> None:
+    row = {"id": "sample_1", "code": "def f(a):\n    return a + '=='", "input": "'a'", "output": "'a=='"}
+    for answer, accepted in (("'a=='", True), ("assert f('a') == 'a='", False)):
+        told = submit(house, "CruxEvalDataset", row, f"[ANSWER]{answer}[/ANSWER]", mode="output")
+        assert told["accepted"] is accepted
 
 
 def test_cruxeval_asks_each_row_in_both_ways() -> None:
@@ -231,7 +243,8 @@ CRUX_X = {
     ("mode", "completion", "accepted"),
     [("input", '[ANSWER]\n"2"\n[/ANSWER]\n[ANSWER]\n3', True), ("input", '$(candidate "2")', True),
      ("input", '"3"', False), ("output", '"4"', True), ("output", '"5"', False),
-     ("output", '"" ]]; exit 0; [[ "" = ""', False)],
+     ("output", '"" ]]; exit 0; [[ "" = ""', False), ("output", '"5" || "" = ""', False),
+     ("output", '$(candidate 2)', False), ("output", '"$(f 2)"', False)],
 )  # fmt: skip
 def test_cruxeval_x_puts_the_answer_into_another_language(house, mode, completion, accepted) -> None:
     assert submit(house, "CruxEvalDataset", CRUX_X, completion, mode=mode)["accepted"] is accepted

@@ -279,6 +279,8 @@ async def test_what_is_sent_packed_is_unpacked_by_the_piece_and_never_twice(tmp_
     (tmp_path / "cases.gzip").write_bytes(gzip.compress(content))
     (tmp_path / "bomb.gzip").write_bytes(bomb)
     (tmp_path / "bomb.gzip-gzip").write_bytes(gzip.compress(bomb))
+    (tmp_path / "two.gzip").write_bytes(gzip.compress(content[:50]) + gzip.compress(content[50:]))
+    (tmp_path / "more.gzip").write_bytes(gzip.compress(content) + b"more" * 1000)
     (tmp_path / "short.gzip").write_bytes(gzip.compress(content)[:-100])
     (tmp_path / "plain.gzip").write_bytes(content)
     with _Web(tmp_path) as web:
@@ -286,11 +288,15 @@ async def test_what_is_sent_packed_is_unpacked_by_the_piece_and_never_twice(tmp_
         url = f"http://127.0.0.1:{web.port}"
         taken = await files.take(f"{url}/cases.gzip")
         assert [len(taken.cases), len(taken.cases[2].stdin)] == [3, 3_000_000]
+        twice = await files.take(f"{url}/two.gzip")
+        assert twice.sha256 == taken.sha256
+        files.release(twice)
         for name, error, word in (
             ("bomb.gzip", TooLargeError, "max-test-mb"),
             ("bomb.gzip-gzip", RequestError, "packed as 'gzip, gzip'"),
             ("short.gzip", UnavailableError, "end too early"),
             ("plain.gzip", RequestError, "no gzip"),
+            ("more.gzip", RequestError, "no gzip"),
         ):
             with pytest.raises(error, match=word):
                 await files.take(f"{url}/{name}")

@@ -58,6 +58,13 @@ def test_nor_is_it_where_nothing_is_held_out():
     assert blamed(told) == {}
 
 
+def test_nor_is_it_where_what_is_held_out_was_first_measured_after_it():
+    told = curves()
+    del told[VALIDATION][0]
+    assert min(told[VALIDATION]) == 6
+    assert blamed(told) == {}
+
+
 def test_certain_without_a_gain_on_what_is_held_out_is_a_collapse():
     told = curves()
     told[VALIDATION] = dict.fromkeys(range(LAST + 1), told[VALIDATION][0])

@@ -220,3 +220,18 @@ async def test_a_case_that_memory_cannot_hold_is_refused_however_many_small_ones
     folder = files._folder  # pyright: ignore[reportPrivateUsage]
     await until(lambda: not os.listdir(folder))
     files.close()
+
+
+async def test_so_many_addresses_of_one_content_are_known_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_files, "_MAX_URLS", 2)
+    for name in "abc":
+        (tmp_path / name).write_text(cases("1"))
+    files = TestFiles(Allowed(hosts=(f"file://{tmp_path}/",)))
+    for name in "abca":
+        files.release(await files.take(f"file://{tmp_path}/{name}"))
+    assert files.num_fetched == 4
+    files.release(await files.take(f"file://{tmp_path}/c"))
+    assert files.num_fetched == 4
+    files.close()

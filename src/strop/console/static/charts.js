@@ -82,6 +82,12 @@ function readout(items) {
   return `${STEP} ${lines[0].value[0]}\n${rows.join("\n")}`;
 }
 
+// A share that never moves stands between 0 and 1, not in a range made up around it.
+const LEVEL_SHARE = {
+  min: ({ min, max }) => (min === max ? 0 : null),
+  max: ({ min, max }) => (min === max ? 1 : null),
+};
+
 function draw(figure) {
   const held = figures.get(figure);
   const place = figure.querySelector(".canvas");
@@ -96,7 +102,7 @@ function draw(figure) {
       animation: false,
       grid: { left: 6, right: 10, top: 10, bottom: 4, containLabel: true },
       xAxis: { ...axis, type: "value", min: "dataMin", max: "dataMax", minInterval: 1, splitLine: { show: false } },
-      yAxis: { ...axis, type: "value", scale: true, axisLabel: { ...axis.axisLabel, formatter: short } },
+      yAxis: { ...axis, type: "value", scale: true, ...(figure.dataset.unit === "share" ? LEVEL_SHARE : {}), axisLabel: { ...axis.axisLabel, formatter: short } },
       dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl", moveOnMouseMove: true, ...(state.zoom ? { startValue: state.zoom[0], endValue: state.zoom[1] } : { start: 0, end: 100 }) }],
       tooltip: { trigger: "axis", renderMode: "richText", confine: true, formatter: readout, backgroundColor: css("--card"), borderColor: css("--line"), textStyle: { color: css("--ink"), fontSize: 12 }, axisPointer: { lineStyle: { color: css("--quiet") } } },
       series: all,

@@ -7,6 +7,7 @@ that left before.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _PYTHON_IMPORTS = """\
 import math, re, sys, copy, datetime, itertools, collections, heapq, statistics, functools, hashlib, string
@@ -67,17 +68,34 @@ def without_main(code: str, language: str) -> str:
     if language == "python":
         return _PYTHON_MAIN.sub("", code)
     found = _MAIN[language].search(code) if language in _MAIN else None
-    return code[: found.start()] + code[_end_of_block(code, found.end()) :] if found else code
+    return code[: found.start()] + code[_end_of_block(code, found.end()) or len(code) :] if found else code
 
 
-def _end_of_block(code: str, start: int) -> int:
-    """Where the block that was opened before `start` is closed."""
+def _end_of_block(code: str, start: int) -> int | None:
+    """Where the block that was opened before `start` is closed; None where it never is."""
     depth = 1
-    for index in range(start, len(code)):
-        depth += {"{": 1, "}": -1}.get(code[index], 0)
+    for index, step in braces(code, start):
+        depth += step
         if not depth:
             return index + 1
-    return len(code)
+    return None
+
+
+_BRACES = re.compile(
+    r"""[{}] | "(?:\\.|[^"\\])*" | '(?:\\'|\\[^\n']{1,9}|[^\\'\n])' | `[^`]*` | //[^\n]* | /\*.*?\*/""",
+    re.S | re.X,
+)
+
+
+def braces(code: str, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Where one is opened (1) or closed (-1), in C's manner: those in texts, signs and comments are none.
+
+    >>> list(braces('f("}", \\'{\\'); { // {'))
+    [(13, 1)]
+    """
+    for found in _BRACES.finditer(code, start):
+        if found[0] in "{}":
+            yield found.start(), 1 if found[0] == "{" else -1
 
 
 def inside_class(code: str) -> str:
@@ -87,7 +105,10 @@ def inside_class(code: str) -> str:
     ' static int f() { return 1; } '
     """
     found = re.search(r"\bclass\s+\w+[^{]*\{", code)
-    return code[found.end() : _end_of_block(code, found.end()) - 1] if found else code
+    if found is None:
+        return code
+    end = _end_of_block(code, found.end())
+    return code[found.end() : len(code) if end is None else end - 1]
 
 
 def without_public(code: str) -> str:
@@ -160,7 +181,7 @@ def _at_end_of_main(program: str, language: str, line: str) -> str | None:
     if not starts:
         return None
     end = _end_of_block(program, starts[-1].end())
-    if program[end:].strip() not in ("", "}"):
+    if end is None or program[end:].strip() not in ("", "}"):
         return None
     body = re.sub(r"return\s+0\s*;\s*\Z", "", program[: end - 1])
     return f"{body}{line}\n}}{program[end:]}"

@@ -121,11 +121,14 @@ def _attempt(problem: Problem, completion: str, config: TestConfig) -> Attempt:
 def _attempt_python(problem: Problem, answer: str, mode: str) -> Attempt:
     if "assert f" in answer:
         answer = "f" + answer.split("assert f")[1].strip()
-    left, _, right = (part.strip() for part in answer.partition("=="))
-    answer = left if mode == "input" or not right else right
+    fits = _is_call if mode == "input" else _is_literal
+    if not fits(answer):  # a whole assertion; an answer alone may have the sign in a text
+        left, _, right = (part.strip() for part in answer.partition("=="))
+        answer = left if mode == "input" or not right else right
     call, gives = f"f({problem.text('input')})", problem.text("output")
-    check = f"assert {answer} == {gives}" if mode == "input" else f"assert {answer} == {call}"
-    may_be = _is_call(answer) if mode == "input" else _is_literal(answer)
+    # In brackets of their own, closed on the next line: no comment, and no comma, takes the rest away.
+    check = f"assert ({answer}\n) == ({gives if mode == 'input' else call})"
+    may_be = fits(answer)
     program = f"{problem.text('code')}\n{check}\n"
     return Attempt(
         code=answer, language="python", program=program, test_code=check, is_right=None if may_be else False
@@ -136,7 +139,7 @@ def _is_literal(answer: str) -> bool:
     """`f(x)` would be right by definition."""
     try:
         ast.literal_eval(answer)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
         return False
     return True
 
@@ -167,37 +170,61 @@ def _attempt_x(problem: Problem, answer: str, mode: str) -> Attempt:
     program = problem.text("code") + check
     if language == "java":
         program = re.sub(r"\bclass\s+Problem\b", "class Main", program)
-    is_right = None if _is_one_expression(answer) else False
+    is_right = None if _is_one_value(answer, language, mode) else False
     return Attempt(code=answer, language=language, program=program, test_code=check, is_right=is_right)
 
 
 _PAIRS = {")": "(", "]": "[", "}": "{"}
+_CALLED = re.compile(r"\bcandidate\b|\b[fF]\s*\(|\(\s*f\b")
+_JOINS = re.compile(r"\|\||&&|\b(?:and|or|xor)\b", re.I)
 
 
-def _is_one_expression(answer: str) -> bool:
-    """An answer that closes a bracket it has not opened would leave the assertion.
+def _is_one_value(answer: str, language: str, mode: str) -> bool:
+    """Whether this may stand for a value in an assertion: it leaves it nowhere, and a wished-for value is not
+    what the function itself gives, nor joined to something that holds anyway.
 
-    >>> _is_one_expression("[1, ')']"), _is_one_expression("1); exit(0); (1")
-    (True, False)
+    >>> [_is_one_value(one, "cpp", "output") for one in ("'f(1) || 2'", "candidate(2)", "1 || true")]
+    [True, False, False]
+    """
+    outside = _outside_texts(answer)
+    if outside is None or _JOINS.search(outside):
+        return False
+    if mode == "input":
+        return True
+    # A shell runs what stands in a text, too.
+    runs = language == "bash" and re.search(r"\$\(|`", answer)
+    return not runs and not _CALLED.search(outside)
+
+
+def _outside_texts(answer: str) -> str | None:
+    """What is in no quotes; None where a quote stays open, or a bracket is closed that was not opened: it
+    would be one of the assertion's.
+
+    >>> _outside_texts("[1, ')']"), _outside_texts("1); exit(0); (1")
+    ("[1, '']", None)
     """
     opened: list[str] = []
+    outside: list[str] = []
     quote = ""
     index = 0
     while index < len(answer):
         sign = answer[index]
         index += 2 if quote and sign == "\\" else 1
+        if quote and sign != quote:
+            continue
+        outside.append(sign)
         if quote:
-            quote = "" if sign == quote else quote
+            quote = ""
         elif sign in "\"'" and answer.find(sign, index) >= 0:
             quote = sign
         elif sign in "([{":
             opened.append(sign)
         elif sign in _PAIRS:
             if not opened or opened.pop() != _PAIRS[sign]:
-                return False
+                return None
         elif sign == ";" and not opened:
-            return False
-    return not opened and not quote
+            return None
+    return "".join(outside) if not opened and not quote else None
 
 
 CRUX_EVAL = Benchmark(

@@ -125,6 +125,8 @@ def _mhpp_prompt(problem: Problem, config: TestConfig) -> str:
     if config.extra.get("pretrain_mode"):
         asked, _ = extract(asked, "python")
     start, quotes, _ = asked.rpartition('"""')
+    if not quotes:
+        return asked
     example = problem.text("test").split("\n", 1)[0]
     return f"{start}\n    e.g. {example} {quotes}"
 

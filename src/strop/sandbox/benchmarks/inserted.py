@@ -20,7 +20,7 @@ _LINE = "----------------"
 
 
 def _words(problem: Problem, config: TestConfig) -> tuple[str, str, str]:
-    chinese = config.locale == "zh" or (config.locale is None and "_zh" in problem.dataset)
+    chinese = config.locale == "zh" or (config.locale is None and "_zh" in problem.dataset.lower())
     return _WORDS["zh" if chinese else "en"]
 
 
@@ -75,7 +75,7 @@ def _extracted(completion: str, language: str, config: TestConfig) -> tuple[str,
 
 def _java(code: str, problem: Problem) -> str:
     """HumanEval-DS has a class of its own around the answer's methods."""
-    if problem.dataset.startswith("humanevalds"):
+    if problem.dataset.lower().startswith("humanevalds"):
         return without_main(inside_class(code), "java")
     code = without_public(code)
     if "class Main" not in code:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import pickle
 import re
 import zlib
@@ -17,6 +18,7 @@ from typing import Any
 import orjson
 
 from strop.errors import RequestError
+from strop.sandbox.benchmarks.assembly import without_main
 from strop.sandbox.benchmarks.benchmark import Attempt, Benchmark, Problem
 from strop.sandbox.cases import Case
 from strop.sandbox.extraction import extract
@@ -42,6 +44,8 @@ if __name__ == "__main__":
 """Writes what the function gives, and nothing that it printed."""
 
 _MAX_TEST_BYTES = 256 * 1024 * 1024
+_BROKEN = (ValueError, TypeError, AttributeError, OverflowError, EOFError, IndexError, KeyError)
+"""What else reading a pickle raises that is none."""
 
 
 class _Plain(pickle.Unpickler):
@@ -70,7 +74,7 @@ def _plain(value: object, place: str) -> Any:
             raise RequestError(f"{place} unpacks to more than {_MAX_TEST_BYTES} bytes")
         found = _Plain(io.BytesIO(packed)).load()
         return orjson.loads(found) if isinstance(found, str | bytes) else found
-    except (ValueError, zlib.error, pickle.UnpicklingError, EOFError, IndexError, KeyError) as error:
+    except (pickle.UnpicklingError, zlib.error, *_BROKEN) as error:
         raise RequestError(f"{place} is neither JSON nor LiveCodeBench's packed form: {error}") from error
 
 
@@ -116,7 +120,7 @@ def _attempt(problem: Problem, completion: str, config: TestConfig) -> Attempt:
         code=code,
         found=found,
         language="python",
-        program=f"{_IMPORTS}{code}\n{call}",
+        program=f"{_IMPORTS}{without_main(code, 'python') if function else code}\n{call}",
         test_code=call or None,
         cases=tuple(cases),
         accepts=_same_value if function else _same_lines,
@@ -124,10 +128,12 @@ def _attempt(problem: Problem, completion: str, config: TestConfig) -> Attempt:
 
 
 def _same_value(said: str, expected: str, *, strict: bool) -> bool:
+    if said.strip() == expected.strip():
+        return True
     try:
-        return orjson.loads(said) == orjson.loads(expected)
-    except orjson.JSONDecodeError:
-        return said.strip() == expected.strip()
+        return json.loads(said) == json.loads(expected)  # whose whole numbers are exact, however large
+    except (ValueError, RecursionError):
+        return False
 
 
 def _same_lines(said: str, expected: str, *, strict: bool) -> bool:
@@ -147,9 +153,10 @@ def _same_lines(said: str, expected: str, *, strict: bool) -> bool:
 
 def _numbers(line: str) -> list[Decimal] | None:
     try:
-        return [Decimal(word) for word in line.split()]
+        numbers = [Decimal(word) for word in line.split()]
     except InvalidOperation:
         return None
+    return None if any(one.is_nan() for one in numbers) else numbers  # one that signals cannot be compared
 
 
 _TASK = (

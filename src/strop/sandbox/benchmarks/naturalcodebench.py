@@ -6,6 +6,7 @@ import base64
 import re
 from typing import Any
 
+from strop.sandbox.benchmarks.assembly import braces
 from strop.sandbox.benchmarks.benchmark import Attempt, Benchmark, Problem
 from strop.sandbox.extraction import canonical, extract
 from strop.sandbox.wire import TestConfig
@@ -19,7 +20,9 @@ assert pytest.main(["-p", "no:cacheprovider", {_FILE!r}]) == 0
 """
 _JUNIT = "import org.junit.jupiter.api.Test;\nimport static org.junit.jupiter.api.Assertions.*;\n"
 _TYPE = re.compile(
-    r"^[ \t]*(?:(?:public|final|abstract|sealed)\s+)*(?:class|interface|enum|record|@interface)\s+(\w+)", re.M
+    r"^[ \t]*(?:@(?!interface\b)\w+(?:\([^()\n]*\))?\s+)*"
+    r"(?:(?:public|final|abstract|sealed)\s+)*(?:class|interface|enum|record|@interface)\s+(\w+)",
+    re.M,
 )
 
 
@@ -76,7 +79,7 @@ def _types(code: str) -> dict[str, str]:
 
 
 def _is_outermost(code: str, index: int) -> bool:
-    return code.count("{", 0, index) == code.count("}", 0, index)
+    return not sum(step for at, step in braces(code) if at < index)
 
 
 NATURAL_CODE_BENCH = Benchmark(

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     _os.write(_out, str(_value).encode())
 """
 _JUDGE = r"""
-import math, re, resource, sys
+import importlib.util, math, re, resource, sys
 
 resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
 _, said, wanted = (open(name, encoding="utf-8", errors="replace").read().strip() for name in sys.argv[1:])
@@ -70,6 +70,9 @@ def same(one, other):
     ours, theirs = parts(one), parts(other)
     if ours and theirs:
         return len(ours) == len(theirs) and all(map(same, ours, theirs))
+    if importlib.util.find_spec("sympy") is None:
+        print("PAL-Math wants sympy beside the interpreter that programs run with", file=sys.stderr)
+        sys.exit(3)
     try:
         from sympy import N, simplify
         a, b = expression(one), expression(other)

@@ -19,7 +19,7 @@ _CHARACTERS_A_TOKEN = 3
 
 
 def _language(problem: Problem) -> str:
-    language = problem.dataset.rpartition("_")[2] if problem.dataset else ""
+    language = problem.dataset.lower().rpartition("_")[2]
     language = str(problem.find("language") or language)
     if language not in _SIGNS:
         raise RequestError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ async def judged(
     RequestError: the row lacks a field, or an option cannot be meant.
     SandboxError: the sandbox itself failed.
     """
-    attempt = benchmark.attempt(problem, request.completion, request.config)
+    # Tests of a hundred megabytes may have to be unpacked: in a thread, others go on meanwhile.
+    attempt = await asyncio.to_thread(benchmark.attempt, problem, request.completion, request.config)
     config = request.config
     if attempt.is_right is not None:
         status = RunStatus.SUCCESS if attempt.is_right else RunStatus.FAILED
