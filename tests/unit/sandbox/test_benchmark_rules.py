@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strop.sandbox.benchmarks import BENCHMARKS
-from strop.sandbox.benchmarks.assembly import with_end, without_main
+from strop.sandbox.benchmarks.assembly import go_program, with_end, without_main
 from strop.sandbox.benchmarks.benchmark import Attempt, Problem
 from strop.sandbox.wire import TestConfig
 
@@ -84,3 +84,22 @@ def test_palmath_s_judge_gives_no_verdict_without_sympy(tmp_path: Path, said: st
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == status
     assert ("wants sympy" in done.stderr) is (status == 3)
+
+
+def test_imports_of_go_keep_their_other_names_and_lose_what_nobody_calls() -> None:
+    program = """package main
+import m "math"
+import (
+    "strings"
+    "math/rand/v2"
+    _ "embed"
+)
+package other
+import "os"
+func half(x float64) float64 { return m.Floor(x/2) + rand.Float64() }
+"""
+    whole = go_program(program)
+    assert whole.startswith('package main\n\nimport (\n\t"math/rand/v2"\n\t_ "embed"\n\tm "math"\n)\n')
+    assert whole.count("import") == 1
+    assert "package other" not in whole
+    assert go_program('import "v2"') == "package main\n\nimport (\n)\n"

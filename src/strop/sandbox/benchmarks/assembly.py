@@ -127,16 +127,27 @@ def without_last_braces(code: str, count: int) -> str:
     return code
 
 
+_GO_IMPORT = r'(?:([\w.]+)[ \t]+)?("[^"\n]+")'
+
+
 def go_program(program: str) -> str:
     """Pieces of Go, each with its own package and imports -> one file with those that it uses."""
-    imports = set(re.findall(r'^import\s+("[^"\n]+")', program, re.M))
+    found = {("", '"testing"'), ("", '"fmt"'), *re.findall(rf"^import\s+{_GO_IMPORT}", program, re.M)}
     for block in re.findall(r"^import\s*\((.*?)\)", program, re.M | re.S):
-        imports.update(re.findall(r'"[^"\n]+"', block))
-    body = re.sub(r"^import\s*\(.*?\)|^import\s+\"[^\"\n]+\"|^package\s+\w+", "", program, flags=re.M | re.S)
-    imports.update({'"testing"', '"fmt"'})
-    names = {one: one.strip('"').split("/")[-1] for one in imports}
-    used = sorted(one for one, name in names.items() if re.search(rf"\b{re.escape(name)}\.", body))
-    return "package main\n\nimport (\n" + "".join(f"\t{one}\n" for one in used) + ")\n" + body
+        found.update(re.findall(_GO_IMPORT, block))
+    body = re.sub(rf"^import\s*\(.*?\)|^import\s+{_GO_IMPORT}|^package\s+\w+", "", program, flags=re.M | re.S)
+    used = sorted(
+        f"\t{alias} {path}\n" if alias else f"\t{path}\n"
+        for alias, path in found
+        if _may_stand(alias, path, body)
+    )
+    return "package main\n\nimport (\n" + "".join(used) + ")\n" + body
+
+
+def _may_stand(alias: str, path: str, body: str) -> bool:
+    """Whether Go would let this import stand: `_` and `.` name nothing, `math/rand/v2` is `rand`."""
+    name = alias or re.sub(r"/v\d+$", "", path.strip('"')).rpartition("/")[2]
+    return alias in ("_", ".") or re.search(rf"\b{re.escape(name)}\.", body) is not None
 
 
 _RUN_LUA = "os.exit(lu.LuaUnit.run())"
