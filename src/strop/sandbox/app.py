@@ -181,7 +181,7 @@ def _install_failures(app: FastAPI, sandbox: Sandbox) -> None:
         _log.error("%s failed (%s)", request.url.path, identity, exc_info=error)
         text = f"the sandbox failed on this request; its log has the reason under {identity}"
         # The server drops the connection after it: a client that is told so asks its next on another one.
-        told = {"detail": text, "traceback": []}
+        told: dict[str, object] = {"detail": text, "traceback": []}
         return JSONResponse(told, status_code=_OURS, headers={"connection": "close"})
 
 

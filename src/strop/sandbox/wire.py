@@ -7,11 +7,44 @@ which its clients ignore.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 
 from strop.sandbox.languages import BY_NAME, REFERENCE_NAMES
+
+
+def _sayable(value: object) -> Any:
+    """A value in which half a surrogate pair, which UTF-8 cannot hold, has become a question mark."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value).items()
+        return {_sayable(key): _sayable(one) for key, one in pairs}
+    if isinstance(value, list):
+        return [_sayable(one) for one in cast("list[object]", value)]
+    return value
+
+
+def _said(value: str) -> str:
+    return _sayable(value)
+
+
+def _labels(value: dict[str, Any]) -> dict[str, Any]:
+    return _sayable(value)
+
+
+def _text(value: str | None) -> str | None:
+    return _sayable(value)
+
+
+def _values(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    return _sayable(value)
+
+
+EchoedText = Annotated[str | None, PlainSerializer(_text)]
+"""Of a request: JSON's escapes can write what UTF-8 cannot."""
+EchoedValues = Annotated[dict[str, Any] | None, PlainSerializer(_values)]
 
 
 class RunStatus(StrEnum):
@@ -164,8 +197,8 @@ class Prompt(BaseModel):
     """One problem as a model is asked it."""
 
     id: int | str
-    prompt: str
-    labels: dict[str, Any] = Field(default_factory=dict[str, Any])
+    prompt: Annotated[str, PlainSerializer(_said)]
+    labels: Annotated[dict[str, Any], PlainSerializer(_labels)] = Field(default_factory=dict[str, Any])
 
 
 class SubmitRequest(_OfDataset):
@@ -182,7 +215,7 @@ class TestResult(BaseModel):
 
     passed: bool
     exec_info: RunCodeResponse
-    test_info: dict[str, Any] | None = None
+    test_info: EchoedValues = None
 
 
 class EvalResult(BaseModel):
@@ -190,9 +223,9 @@ class EvalResult(BaseModel):
 
     id: int | str
     accepted: bool
-    extracted_code: str | None = None
-    full_code: str | None = None
-    test_code: str | None = None
+    extracted_code: EchoedText = None
+    full_code: EchoedText = None
+    test_code: EchoedText = None
     tests: list[TestResult] = Field(default_factory=list[TestResult])
     extracted_type: Literal["fenced", "incomplete_fenced", "heuristic", "empty"] | None = None
     extra: dict[str, Any] | None = None

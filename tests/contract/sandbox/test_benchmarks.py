@@ -41,7 +41,15 @@ def test_humaneval_takes_a_whole_answer_when_it_is_asked_for_one(house) -> None:
 def test_an_answer_that_leaves_before_the_test_is_over_is_wrong(house, leave: str) -> None:
     told = submit(house, "HumanEvalDataset", DOUBLE, f"    {leave}\n")
     assert told["accepted"] is False
-    assert [test["passed"] for test in told["tests"]] == [False]
+    (test,) = told["tests"]
+    assert test["passed"] is False
+    if test["exec_info"]["status"] == "Success":
+        assert "no word that the tests are over" in test["exec_info"]["message"]
+
+
+def test_half_a_surrogate_pair_is_told_as_a_question_mark(house) -> None:
+    told = submit(house, "HumanEvalDataset", DOUBLE, "    return x + x  # \ud800\n")
+    assert (told["accepted"], told["extracted_code"]) == (True, "    return x + x  # ?\n")
 
 
 def test_the_weak_rule_may_be_asked_for(house) -> None:

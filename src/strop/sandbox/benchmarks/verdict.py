@@ -32,6 +32,7 @@ from strop.sandbox.wire import (
 from strop.schema.judged import JUDGED, TO_THE_END
 
 _WORD_BYTES = 10
+_LEFT = "no word that the tests are over: the program left before, or its output was cut or closed"
 
 
 async def judged(
@@ -93,7 +94,10 @@ async def run_to_its_end(
         )
     )
     said = (response.run_result and response.run_result.stdout) or ""
-    return TestResult(passed=response.status is RunStatus.SUCCESS and word in said, exec_info=response)
+    if response.status is RunStatus.SUCCESS and word not in said:
+        response = response.model_copy(update={"message": _LEFT})
+        return TestResult(passed=False, exec_info=response)
+    return TestResult(passed=response.status is RunStatus.SUCCESS, exec_info=response)
 
 
 @dataclass(frozen=True, slots=True)
