@@ -113,6 +113,8 @@ def serve(
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with bind(host, port) as listener:
+            if report is None:
+                typer.echo(t(f"loading {name} ...", f"正在加载 {name} ……"), err=True)
             served, engine = open_model(
                 model,
                 name,

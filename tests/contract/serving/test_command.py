@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import openai
+from typer.testing import CliRunner
 
 from fakes.model import save_tiny_model
+from strop.cli.commands import app
 
 ENV = {**os.environ, "STROP_LANG": "en", "OMP_NUM_THREADS": "1"}
 
@@ -68,3 +70,10 @@ def test_an_address_open_to_the_network_without_a_key_is_refused_before_anything
     )
     assert done.returncode == 2
     assert "set STROP_SERVE_API_KEY" in done.stderr
+
+
+def test_it_says_what_it_loads_before_it_does() -> None:
+    done = CliRunner(env={"STROP_LANG": "en"}).invoke(app, ["serve", "nothing-of-this-name", "--port", "0"])
+    assert done.exit_code != 0
+    assert done.stderr.splitlines()[0] == "loading nothing-of-this-name ..."
+    assert done.stdout == ""
