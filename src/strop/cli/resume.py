@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strop.cli.run_folder import CHECKPOINTS, unusable_text
 from strop.cli.text import t
 from strop.errors import CheckpointError, ConfigError, MissingError, Problem
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from strop.pipeline.course import RunResult
     from strop.schema.config import JobConfig
+
+Found = TypeVar("Found")
 
 AUTO = "auto"
 """Go on from the newest checkpoint of `--out`, or begin where there is none: for who starts a job again
@@ -117,8 +121,15 @@ def _is_folder(path: Path) -> bool:
 
 def _folder_of_job(job_id: str) -> Path | None:
     """The folder that a job keeps its checkpoints in, where that is not its own below the home."""
-    from strop.store.database import database_url, open_database
     from strop.store.submissions import get_submission
+
+    local = of_the_store(lambda session: get_submission(session, job_id).local)
+    return local.out if local is not None else None
+
+
+def of_the_store(read: Callable[[Session], Found | None]) -> Found | None:
+    """What `read` finds in this home's store; None where there is no such row, or no store yet."""
+    from strop.store.database import database_url, open_database
 
     url = database_url()
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
@@ -126,8 +137,7 @@ def _folder_of_job(job_id: str) -> Path | None:
     database = open_database()
     try:
         with database.read() as session:
-            local = get_submission(session, job_id).local
-        return local.out if local is not None else None
+            return read(session)
     except MissingError:
         return None
     finally:

@@ -13,31 +13,26 @@ from rich.console import Console
 
 from strop.cli.next_steps import Given, program
 from strop.cli.text import t
-from strop.errors import ConfigError, MissingError, Problem
+from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from strop.schema.job import Job
 
 
 def server_job(given: str) -> Job | None:
     """The job of that id in this home's store, where a server looks after it and no `strop run` does."""
-    from strop.store.database import database_url, open_database
+    from strop.cli.resume import of_the_store
     from strop.store.jobs import get_job
     from strop.store.submissions import get_submission
 
-    url = database_url()
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
-        return None
-    database = open_database()
-    try:
-        with database.read() as session:
-            of_a_server = get_submission(session, given).local is None
-            return get_job(session, given) if of_a_server else None
-    except MissingError:
-        return None
-    finally:
-        database.close()
+    def read(session: Session) -> Job | None:
+        of_a_server = get_submission(session, given).local is None
+        return get_job(session, given) if of_a_server else None
+
+    return of_the_store(read)
 
 
 def resume_there(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,6 +14,7 @@ from strop.sandbox.benchmarks.verdict import judged
 from strop.sandbox.cases import Cases, parse_cases, parse_json, refuse_no_cases
 from strop.sandbox.checkers import make_checker
 from strop.sandbox.datasets import AUTO_EVAL, COMMON_OJ, Datasets, labels_of
+from strop.sandbox.endings import new_word, python_to_its_end, tested
 from strop.sandbox.extraction import (
     EXTRACTION_PROGRAM,
     CodeBlock,
@@ -37,9 +36,7 @@ from strop.sandbox.wire import (
     RunStatus,
     SubmitRequest,
     TestConfig,
-    TestResult,
 )
-from strop.schema.judged import JUDGED, TO_THE_END
 
 _EXTRACTION_S = 10.0
 _SLOW_START = ("cpp", "go", "java")
@@ -47,7 +44,6 @@ _SLOW_START = ("cpp", "go", "java")
 
 _AUTO_COMPILE_S, _AUTO_RUN_S = 40.0, 20.0
 _INSERT = "#<INSERT>"
-_FLAG_BYTES = 10
 
 
 class Submissions:
@@ -154,9 +150,9 @@ class Submissions:
         if config.extra.get("append_flag"):
             if canonical(language) != "python":
                 raise RequestError("extra.append_flag is for Python programs")
-            flag = secrets.token_hex(_FLAG_BYTES)
-            judged = base64.b64encode(full.encode("utf-8", "surrogatepass")).decode()
-            program, asset = TO_THE_END, {**_files(asset), JUDGED: judged}
+            flag = new_word()
+            program, beside = python_to_its_end(full)
+            asset = {**_files(asset), **beside}
         response = await self._sandbox.run_code(
             RunCodeRequest(
                 code=program,
@@ -168,16 +164,14 @@ class Submissions:
                 fetch_files=[REPORT] if canonical(language) == "jest" else [],
             )
         )
-        passed = response.status is RunStatus.SUCCESS
-        if passed and flag:
-            passed = flag in ((response.run_result and response.run_result.stdout) or "")
+        result = tested(response, flag)
         return EvalResult(
             id=request.id,
-            accepted=passed,
+            accepted=result.passed,
             extracted_code=code,
             full_code=full,
             test_code=test_code,
-            tests=[TestResult(passed=passed, exec_info=response)],
+            tests=[result],
             extracted_type=extracted,
             extra=_extra(response),
         )

@@ -26,25 +26,9 @@ def _sayable(value: object) -> Any:
     return value
 
 
-def _said(value: str) -> str:
-    return _sayable(value)
-
-
-def _labels(value: dict[str, Any]) -> dict[str, Any]:
-    return _sayable(value)
-
-
-def _text(value: str | None) -> str | None:
-    return _sayable(value)
-
-
-def _values(value: dict[str, Any] | None) -> dict[str, Any] | None:
-    return _sayable(value)
-
-
-EchoedText = Annotated[str | None, PlainSerializer(_text)]
+EchoedText = Annotated[str | None, PlainSerializer(_sayable, return_type=str | None)]
 """Of a request: JSON's escapes can write what UTF-8 cannot."""
-EchoedValues = Annotated[dict[str, Any] | None, PlainSerializer(_values)]
+EchoedValues = Annotated[dict[str, Any] | None, PlainSerializer(_sayable, return_type=dict[str, Any] | None)]
 
 
 class RunStatus(StrEnum):
@@ -197,8 +181,10 @@ class Prompt(BaseModel):
     """One problem as a model is asked it."""
 
     id: int | str
-    prompt: Annotated[str, PlainSerializer(_said)]
-    labels: Annotated[dict[str, Any], PlainSerializer(_labels)] = Field(default_factory=dict[str, Any])
+    prompt: Annotated[str, PlainSerializer(_sayable, return_type=str)]
+    labels: Annotated[dict[str, Any], PlainSerializer(_sayable, return_type=dict[str, Any])] = Field(
+        default_factory=dict[str, Any]
+    )
 
 
 class SubmitRequest(_OfDataset):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from strop.sandbox.benchmarks.benchmark import Accepts, Attempt, Benchmark, Prob
 from strop.sandbox.box import Ran
 from strop.sandbox.cases import Case
 from strop.sandbox.checkers import ByJudge, Checker
+from strop.sandbox.endings import new_word, python_to_its_end, tested
 from strop.sandbox.judging import Judging
 from strop.sandbox.programs import Program
 from strop.sandbox.sandbox import Sandbox
@@ -29,10 +28,6 @@ from strop.sandbox.wire import (
     TestConfig,
     TestResult,
 )
-from strop.schema.judged import JUDGED, TO_THE_END
-
-_WORD_BYTES = 10
-_LEFT = "no word that the tests are over: the program left before, or its output was cut or closed"
 
 
 async def judged(
@@ -75,10 +70,10 @@ async def run_to_its_end(
         raise RequestError(f"extra.append_flag is true or false, found {wanted!r}")
     program, files, word = attempt.program, dict(attempt.files), ""
     if wanted:
-        word = secrets.token_hex(_WORD_BYTES)
+        word = new_word()
         if attempt.language == "python":
-            files[JUDGED] = base64.b64encode(program.encode("utf-8", "surrogatepass")).decode()
-            program = TO_THE_END
+            program, beside = python_to_its_end(program)
+            files |= beside
         elif (with_word := with_end(program, attempt.language, word)) is not None:
             program = with_word
         else:
@@ -93,11 +88,7 @@ async def run_to_its_end(
             files=files,
         )
     )
-    said = (response.run_result and response.run_result.stdout) or ""
-    if response.status is RunStatus.SUCCESS and word not in said:
-        response = response.model_copy(update={"message": _LEFT})
-        return TestResult(passed=False, exec_info=response)
-    return TestResult(passed=response.status is RunStatus.SUCCESS, exec_info=response)
+    return tested(response, word)
 
 
 @dataclass(frozen=True, slots=True)
