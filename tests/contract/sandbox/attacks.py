@@ -128,7 +128,7 @@ LOOKING = (
     _attack("the mount table tells no secret place", "text = open('/proc/self/mounts').read()\nprint('ESCAPED' if '/strop.db' in text else 'contained')", CONTAINED),
     _attack("raw disks", "for name in ('/dev/vda', '/dev/sda', '/dev/mem', '/dev/kmsg', '/dev/kvm', '/dev/fuse'):\n    secret(name)", REFUSED),
     _attack("make a device", "import stat\nrefused(os.mknod, '/tmp/disk', stat.S_IFBLK | 0o600, os.makedev(254, 0))", REFUSED),
-    _attack("import the service", f"sys.path.append({_OURS!r})\ntry:\n    import strop.server\n    print('ESCAPED')\nexcept ImportError:\n    print('contained')", CONTAINED),
+    _attack("import the service", f"sys.path.append({_OURS!r})\ntry:\n    import strop.doors.dashscope\n    print('ESCAPED')\nexcept ImportError:\n    print('contained')", CONTAINED),
 )  # fmt: skip
 
 KERNEL = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from strop import AbstractRewardProcessor, Reward, RewardInput, RewardOutput
 from strop.observability import observe_processor
+
+from strop import AbstractRewardProcessor, Reward, RewardInput, RewardOutput
 
 ANSWER = re.compile(r"###\s*ANSWER:\s*(.{1,100}?)\s*###")
 
