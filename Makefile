@@ -38,7 +38,7 @@ test: setup ## Run the tests of Strop
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 test-sandbox: setup ## Run the tests of the sandbox: attacks, languages, benchmarks, clients
-	cd sandbox && ../$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	cd sandbox && $(CURDIR)/$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 soak: setup ## Kill, fill and repeat for half an hour; appends to docs/log.md (ARGS="--share 0.2")
 	PYTHONPATH=tests $(BIN)/python -m soak $(ARGS)
@@ -55,8 +55,8 @@ bench: setup ## Measure against TRL, transformers and vLLM side by side; appends
 	$(BIN)/python -m bench $(ARGS)
 
 docs: setup ## Write the documents that are made from code
-	$(BIN)/python -m strop.observability.metrics_doc docs/metrics.md
-	$(BIN)/python -m strop.pipeline.knobs_doc docs/hyper_parameters.md
+	$(BIN)/python -m strop.tracing.metrics_doc docs/metrics.md
+	$(BIN)/python -m strop.config.hyper_parameters_doc docs/hyper_parameters.md
 	$(BIN)/python -m strop.functions.rewards_doc docs/rewards.md
 	$(BIN)/python -m strop.cli.api_document docs/api/openapi.json
 	STROP_LANG=en $(BIN)/python -m typer strop.cli.commands utils docs --name strop --output docs/cli.md

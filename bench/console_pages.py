@@ -33,21 +33,21 @@ from sqlalchemy.orm import Session
 
 from strop.cli.flow import PipelineFlow
 from strop.console import mount_console
-from strop.runtime.listening import listen
+from strop.doors.app import create_app
 from strop.schema.function import TaskStatus
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import Group, Trajectory, Turn
-from strop.server.app import create_app
-from strop.server.first_key import ensure_first_key
-from strop.server.settings import Settings
+from strop.service.first_key import ensure_first_key
+from strop.service.settings import Settings
 from strop.store.database import Database
 from strop.store.events import record_event
 from strop.store.jobs import create_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
 from strop.store.trajectories import record_trajectories
+from strop.workers.listening import listen
 
 JOB = "ft-large"
 NUM_STEPS = 2000

@@ -10,8 +10,8 @@ import torch
 import strop
 from bench.contender import Answer, serve
 from bench.workload import NEW_TOKENS, PROMPT_TOKENS
-from strop.engine import Engine, EngineConfig
-from strop.policy import models
+from strop.inference.local import Engine, EngineConfig
+from strop.learners import models
 from strop.schema.sampling import SamplingParams
 
 

@@ -14,13 +14,13 @@ import strop
 from bench.contender import Answer, serve
 from bench.contenders.strop_engine import engine_config, forget_end_tokens
 from bench.workload import LEARNING_RATE, MAX_GRAD_NORM, vowel_share
-from strop.engine import Engine
-from strop.pipeline.advantage import group_advantages
-from strop.pipeline.batch import build_batch
-from strop.policy import models
-from strop.policy.update import Learner
+from strop.config.job import HyperParameters, Scheduler
+from strop.inference.local import Engine
+from strop.learners import models
+from strop.learners.local.update import Learner
+from strop.rl.advantage import group_advantages
+from strop.rl.batch import build_batch
 from strop.schema.batch import Batch
-from strop.schema.config import HyperParameters, Scheduler
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import Completion, SamplingParams

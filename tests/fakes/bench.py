@@ -15,11 +15,11 @@ from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
 from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
-from strop.pipeline.dataset import Dataset
-from strop.pipeline.loop import train
-from strop.pipeline.ports import Machines
-from strop.pipeline.stop import StopFlag
-from strop.schema.config import JobConfig
+from strop.config.job import JobConfig
+from strop.data.dataset import Dataset
+from strop.rl.interfaces import Backends
+from strop.rl.loop import train
+from strop.rl.stop import StopFlag
 from strop.schema.sample import Sample
 
 
@@ -90,7 +90,7 @@ class Bench:
 
     async def train(self, config=None, training=None, validation=None, **options):
         config = config or job()
-        machines = Machines(
+        machines = Backends(
             capture=self.capture,
             functions=self.functions,
             learner=self.learner,

@@ -5,11 +5,11 @@ import torch
 from fakes.model import tiny_llama
 from fakes.packs import random_pack, sequence
 from fakes.tokenizer import tiny_tokenizer
-from strop.pipeline.batch import pack
-from strop.policy.forest import make_forests
-from strop.policy.forward import forest_logprobs
-from strop.policy.update import Learner
-from strop.schema.config import HyperParameters
+from strop.config.job import HyperParameters
+from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.update import Learner
+from strop.rl.batch import pack
 
 GROUP = random_pack(0)
 

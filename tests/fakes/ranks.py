@@ -17,16 +17,16 @@ import torch.distributed as dist
 
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
-from strop.pipeline.gae import with_gae
-from strop.policy.critic import Critic
-from strop.policy.forest import make_forests
-from strop.policy.forward import forest_logprobs
-from strop.policy.measures import StepMeasures
-from strop.policy.offline_update import OfflineLearner, _forests, _Whole
-from strop.policy.share import shares
-from strop.policy.update import Learner
+from strop.config.job import HyperParameters
+from strop.learners.local.critic import Critic
+from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.loss_normalizer import shares
+from strop.learners.local.metrics import StepMeasures
+from strop.learners.local.offline_update import OfflineLearner, _forests, _Whole
+from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.update import Learner
+from strop.rl.gae import with_gae
 from strop.schema.batch import MiniBatch, Pack
-from strop.schema.config import HyperParameters
 
 WARM_UP = random_pack(99)
 _WARM_UP = HyperParameters.model_validate({"learning_rate": 1e-2, "lr_scheduler_type": "constant"})

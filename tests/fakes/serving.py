@@ -12,14 +12,14 @@ from typing import Any
 import openai
 from transformers import PreTrainedTokenizerFast
 
-from strop.gateway.listening import GuestServer, bind
-from strop.gateway.render import Renderer
-from strop.gateway.sampler import Sampler
-from strop.serving.app import create_app
-from strop.serving.metrics import ServingMetrics
-from strop.serving.model import ServedModel
-from strop.serving.models import ReadAdapter, ServedModels
-from strop.serving.places import Places
+from strop.inference.gateway.listening import GuestServer, bind
+from strop.inference.gateway.render import Renderer
+from strop.inference.gateway.sampler import Sampler
+from strop.inference.serving.app import create_app
+from strop.inference.serving.metrics import ServingMetrics
+from strop.inference.serving.model import ServedModel
+from strop.inference.serving.models import ReadAdapter, ServedModels
+from strop.inference.serving.places import Places
 
 
 def served_model(

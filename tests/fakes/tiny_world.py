@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strop.pipeline.advantage import group_advantages
-from strop.pipeline.measure import rollout_measures
+from strop.rl.advantage import group_advantages
+from strop.rl.metrics import rollout_measures
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason

@@ -24,8 +24,8 @@ import torch
 
 from fakes.running import Running, processes_with
 from fakes.server import eventually
-from strop.policy import models
-from strop.policy.lora import Adapter
+from strop.learners import models
+from strop.learners.local.lora import Adapter
 from strop.store.database import open_database
 from strop.store.models import register_model
 

@@ -175,7 +175,7 @@ def refuse_open_door(host: str, api_key: str | None) -> None:
 
 
 def _open(isolation: str, python: str | None) -> tuple[Isolation, Toolchains]:
-    from strop_sandbox.isolation import Kind, open_isolation
+    from strop_sandbox.isolation import Kind, interpreter, open_isolation
     from strop_sandbox.toolchains import Toolchains
 
     kinds = [str(kind) for kind in Kind]
@@ -190,7 +190,7 @@ def _open(isolation: str, python: str | None) -> tuple[Isolation, Toolchains]:
                 )
             ],
         )
-    toolchains = Toolchains(python or sys.executable)
+    toolchains = Toolchains(interpreter(python))
     kind = None if isolation == "auto" else Kind(isolation)
     return open_isolation(kind, python=python, roots=toolchains.roots), toolchains
 

@@ -250,7 +250,7 @@ def open_isolation(
     Raises:
         SandboxError: none works; nothing is run without walls unless `Kind.NONE` is asked for.
     """
-    python = python or sys.executable
+    python = interpreter(python)
     folder = Path(tempfile.mkdtemp(prefix="strop-sandbox-"))
     try:
         folder.chmod(0o755)
@@ -388,6 +388,16 @@ _KIND_TEXTS = {
         "无隔离：程序以当前用户身份运行，可访问本机的文件与网络",
     ),
 }
+
+
+def interpreter(python: str | None = None) -> str:
+    """The one named, or this process's, by a path that also holds in a box: without folders that are not there.
+
+    >>> interpreter("/opt/project/../python/bin/python")
+    '/opt/python/bin/python'
+    """
+    python = python or sys.executable
+    return os.path.abspath(python) if os.sep in python else python
 
 
 def python_roots(python: str) -> tuple[str, ...]:

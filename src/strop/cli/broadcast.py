@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from strop.pipeline.ports import Recorder
+from strop.rl.interfaces import Recorder
 from strop.schema.job import JobStatus
 from strop.schema.trajectory import Group
 

@@ -14,7 +14,7 @@ from strop.errors import EngineError
 from strop.schema.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from strop.engine import Engine
+    from strop.inference.local import Engine
 
 
 def chat(
@@ -53,8 +53,8 @@ def chat(
     ] = False,
 ) -> None:
     """"""
-    from strop.engine import Engine, EngineConfig
-    from strop.policy import models
+    from strop.inference.local import Engine, EngineConfig
+    from strop.learners import models
 
     if as_json and not message:
         raise typer.BadParameter(t("--json needs --message", "--json 需要与 --message 同用"))

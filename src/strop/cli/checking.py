@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from strop.cli.flow import MAX_ROWS_TOLD, row_problems
 from strop.cli.text import t
+from strop.config.file import KeyPath, dotted
+from strop.config.loading import Inspected, inspect_job, read_with
 from strop.errors import DataError, FunctionError, Problem, RequestError
-from strop.pipeline.config import Inspected, inspect_job, read_with
-from strop.pipeline.job_file import KeyPath, dotted
-from strop.policy.model_names import complaint
-from strop.server.code_check import check_class
+from strop.learners.model_names import complaint
+from strop.service.code_check import check_class
 
 if TYPE_CHECKING:
-    from strop.schema.config import FunctionConfig, JobConfig
+    from strop.config.job import FunctionConfig, JobConfig
 
 
 def check_whole(
@@ -98,12 +98,12 @@ async def _refused_at_load(
     config: JobConfig, functions: Mapping[int, FunctionConfig]
 ) -> dict[int, FunctionError]:
     """Load each in a worker, as the run will, and end the workers again."""
-    from strop.runtime.pool import WorkerPool
+    from strop.workers.functions import FunctionPool
 
     async def load(function: FunctionConfig) -> FunctionError | None:
         root = Path(config.workspace_dir)
         try:
-            async with WorkerPool([function], root=root, job_id="dry-run", on_line=lambda *_: None):
+            async with FunctionPool([function], root=root, job_id="dry-run", on_line=lambda *_: None):
                 return None
         except FunctionError as error:
             return error

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from strop.cli.remote import AsJson, print_json, print_table
 from strop.cli.text import t, told
+from strop.config.job import TrainingType
 from strop.errors import DataError, Problem
-from strop.schema.config import TrainingType
 
 if TYPE_CHECKING:
-    from strop.pipeline.dataset import Dataset
+    from strop.data.dataset import Dataset
 
 app = typer.Typer(no_args_is_help=True, help=t("Files of rows on this machine.", "本机的数据文件。"))
 
@@ -159,7 +159,7 @@ def _checked(
     paths: Sequence[Path], count: Callable[[Any, Any], int] | None, limit: int | None
 ) -> tuple[dict[Path, tuple[Dataset, list[int]]], list[Problem]]:
     """Datasets that are in order with the lengths of their prompts, and every problem of the others."""
-    from strop.pipeline.dataset import load_dataset
+    from strop.data.dataset import load_dataset
 
     checked: dict[Path, tuple[Dataset, list[int]]] = {}
     problems: list[Problem] = []
@@ -181,7 +181,7 @@ def _checked(
 def _counter(model: str) -> Callable[[Any, Any], int]:
     """Tokens of a prompt, as the model's own tokenizer and template have them; its weights are not loaded."""
     from strop.cli.row_lengths import prompt_counter
-    from strop.policy.models import resolve
+    from strop.learners.models import resolve
 
     return prompt_counter(resolve(model, on_progress=lambda text: print(text, file=sys.stderr)))
 
@@ -191,7 +191,7 @@ def _characters(messages: list[dict[str, Any]]) -> int:
 
 
 def _notes(checked: dict[Path, tuple[Dataset, list[int]]], file: Path, validation: Path | None) -> list[str]:
-    from strop.pipeline.dataset import overlap_notes
+    from strop.data.dataset import overlap_notes
 
     notes = [note for dataset, _ in checked.values() for note in dataset.notes]
     if validation is not None and file in checked and validation in checked:

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.config.job import TrainingType
 from strop.errors import DataError, Problem
-from strop.schema.config import TrainingType
 
 if TYPE_CHECKING:
-    from strop.gateway.answers import TextTokens
-    from strop.pipeline.dataset import Dataset
+    from strop.data.dataset import Dataset
+    from strop.inference.gateway.answers import TextTokens
     from strop.schema.example import Example
 
 _NO_LIMIT = 2**31
@@ -66,8 +66,8 @@ def check_offline(
 
 
 def _by_characters(path: Path, form: TrainingType) -> OfflineFile:
-    from strop.pipeline.dataset import numbered_lines
-    from strop.pipeline.offline_rows import read_offline_row
+    from strop.data.dataset import numbered_lines
+    from strop.data.offline_rows import read_offline_row
 
     problems: list[Problem] = []
     lengths: list[int] = []
@@ -88,7 +88,7 @@ def _by_characters(path: Path, form: TrainingType) -> OfflineFile:
 
 
 def _loaded(path: Path, form: TrainingType, max_length: int, tokens: TextTokens) -> Dataset[Example]:
-    from strop.pipeline.examples import load_examples
+    from strop.data.examples import load_examples
 
     return load_examples(path, form, max_length=max_length, tokens=tokens)
 
@@ -107,6 +107,6 @@ def _by_tokens(path: Path, dataset: Dataset[Example]) -> OfflineFile:
 def _tokens(model: str) -> TextTokens:
     """As a training has them; the weights are not loaded."""
     from strop.cli.row_lengths import text_tokens
-    from strop.policy.models import resolve
+    from strop.learners.models import resolve
 
     return text_tokens(resolve(model, on_progress=lambda text: print(text, file=sys.stderr)))

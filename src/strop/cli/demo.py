@@ -18,8 +18,8 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.client import Client
-    from strop.schema.config import JobConfig
-    from strop.schema.shown import JobInfo, TrajectoryInfo
+    from strop.config.job import JobConfig
+    from strop.schema.responses import JobInfo, TrajectoryInfo
 
 NUM_QUESTIONS = 3
 SUMMARY = "summary.json"
@@ -112,7 +112,7 @@ def example() -> Path:
 
 def answered(client: Client, job_id: str, config: JobConfig) -> list[tuple[str, TrajectoryInfo]]:
     """The first held-out questions with what the trained model said in the last validation, greedily."""
-    from strop.pipeline.dataset import load_dataset
+    from strop.data.dataset import load_dataset
 
     (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "validation")
     held_out = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)

@@ -274,7 +274,7 @@ def _sandbox() -> Finding:
 
 
 def _gpu() -> Finding:
-    from strop.server.settings import num_devices
+    from strop.service.settings import num_devices
 
     number = num_devices()
     text = (

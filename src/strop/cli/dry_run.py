@@ -12,12 +12,12 @@ from rich.table import Table
 
 from strop.cli.next_steps import run_command
 from strop.cli.text import t
-from strop.pipeline.dataset import count_rows
-from strop.pipeline.resolved import describe, told_origin
+from strop.config.describing import describe, told_origin
+from strop.data.dataset import count_rows
 
 if TYPE_CHECKING:
     from strop.cli.next_steps import Given
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
 
 _PIPE_WIDTH = 200
 

@@ -20,26 +20,26 @@ from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.cli.session import new_job
 from strop.cli.text import t
+from strop.data.dataset import Dataset, load_dataset
+from strop.data.inputs import hash_inputs
 from strop.errors import DataError, Problem, told_of
-from strop.pipeline.dataset import Dataset, load_dataset
-from strop.pipeline.failures import stop_if_too_many_failed
-from strop.pipeline.inputs import hash_inputs
-from strop.pipeline.measure import validation_measures
-from strop.pipeline.reward import reward, reward_plan
-from strop.pipeline.rollout import rollout, rollout_plan
+from strop.rl.failures import stop_if_too_many_failed
+from strop.rl.metrics import validation_measures
+from strop.rl.reward import reward, reward_plan
+from strop.rl.rollout import rollout, rollout_plan
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 from strop.schema.submission import EVALUATED_EVENT
 
 if TYPE_CHECKING:
-    from strop.gateway import Gateway
-    from strop.pipeline.ports import Recorder
-    from strop.pipeline.rollout import RolloutPlan
-    from strop.policy.models import OnProgress
-    from strop.runtime.pool import WorkerPool
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
+    from strop.inference.gateway import Gateway
+    from strop.learners.models import OnProgress
+    from strop.rl.interfaces import Recorder
+    from strop.rl.rollout import RolloutPlan
     from strop.schema.submission import Evaluation
     from strop.schema.trajectory import Group
+    from strop.workers.functions import FunctionPool
 
 MAX_SEQUENCES = 64
 """Sequences the engine batches at most."""
@@ -121,7 +121,7 @@ class _Measuring:
         evaluation: Evaluation,
         job_id: str,
         gateway: Gateway,
-        pool: WorkerPool,
+        pool: FunctionPool,
         recorder: Recorder,
     ) -> None:
         plan = rollout_plan(config, job_id)

@@ -27,7 +27,7 @@ from strop.schema.job import JobStatus
 from strop.schema.sampling import checked_temperature
 
 if TYPE_CHECKING:
-    from strop.schema.shown import EvaluationInfo
+    from strop.schema.responses import EvaluationInfo
 
 app = typer.Typer(no_args_is_help=True, help=t("Measuring models of a server.", "在服务上评测模型。"))
 

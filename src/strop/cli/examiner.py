@@ -12,10 +12,10 @@ from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StoppedByDiagnosis
-from strop.observability.listener import Listener
 from strop.schema.finding import Finding, Severity
 from strop.schema.trajectory import Group
 from strop.store.recorder import StoreRecorder
+from strop.tracing.listener import Listener
 
 FINDING_EVENT = "finding"
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Examiner(Listener):
-    """Satisfies `pipeline.ports.Recorder`: hears what the store hears, and writes what it finds there.
+    """Satisfies `rl.interfaces.Recorder`: hears what the store hears, and writes what it finds there.
 
     A step is looked at once its rewards are known; a rule that fails costs its step's diagnosis and nothing
     else.

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from strop.cli.text import t
 from strop.schema.finding import Text
-from strop.schema.shown import FindingInfo
+from strop.schema.responses import FindingInfo
 
 STYLES = {"alarm": "bold red", "warning": "yellow"}
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from strop.cli.row_lengths import too_long
+from strop.config.describing import describe
+from strop.config.file import JobFile, read_scalar
+from strop.config.job import JobConfig, TrainingType
+from strop.config.loading import check_job
+from strop.data.dataset import load_dataset, numbered_lines
+from strop.data.offline_rows import read_offline_row
 from strop.errors import ConfigError, DataError, Problem
-from strop.pipeline.config import check_job
-from strop.pipeline.dataset import load_dataset, numbered_lines
-from strop.pipeline.job_file import JobFile, read_scalar
-from strop.pipeline.offline_rows import read_offline_row
-from strop.pipeline.resolved import describe
-from strop.schema.config import JobConfig, TrainingType
 from strop.schema.submission import LocalRun
 
 MAX_ROWS_TOLD = 20
@@ -21,7 +21,7 @@ MAX_ROWS_TOLD = 20
 
 
 class PipelineFlow:
-    """Satisfies `server.flow.Flow`."""
+    """Satisfies `service.flow.Flow`."""
 
     def check(self, job: dict[str, Any]) -> JobConfig:
         """As `strop run` checks a file, then every row, its length by the model's own tokenizer where that is here.

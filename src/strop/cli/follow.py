@@ -11,9 +11,9 @@ from rich.console import Console
 
 from strop.cli.next_steps import program
 from strop.cli.text import t
-from strop.pipeline.validation import MEAN_AT_1
+from strop.rl.validation import MEAN_AT_1
 from strop.schema.job import PLANNED_EVENT, PREPARING_EVENT, JobStatus
-from strop.schema.shown import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
+from strop.schema.responses import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress

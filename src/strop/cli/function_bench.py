@@ -27,8 +27,8 @@ from strop.cli.function_options import (
 from strop.cli.function_rows import read_rows
 from strop.cli.text import t
 from strop.errors import FunctionError
-from strop.runtime.spec import WorkerSpec
 from strop.schema.reply import FunctionReply
+from strop.workers.spec import WorkerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def bench(
 async def _measure(
     spec: WorkerSpec, rows: list[dict[str, object]], concurrency: int, seconds: float, workers: int
 ) -> Measured:
-    from strop.runtime.size import PoolSize
+    from strop.workers.size import PoolSize
 
     size = PoolSize(initial=workers, smallest=workers, largest=workers, queue=2 * concurrency)
     async with local_instance(spec, job_id="local-bench", size=size) as instance:

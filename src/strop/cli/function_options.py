@@ -16,12 +16,12 @@ from strop.cli.text import t
 from strop.functions import validation_text
 from strop.functions.ark import input_of_body, is_ark_body
 from strop.functions.hints import input_hints, missing_input
-from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
+from strop.workers.spec import WorkerSpec
 
 if TYPE_CHECKING:
-    from strop.runtime.instance import Instance
-    from strop.runtime.size import PoolSize
+    from strop.workers.instance import Instance
+    from strop.workers.size import PoolSize
 
 ClassPath = Annotated[
     str,
@@ -64,7 +64,7 @@ async def local_instance(
     spec: WorkerSpec, *, job_id: str = "local-test", size: PoolSize | None = None
 ) -> AsyncGenerator[Instance]:
     """An instance that is not started yet; what runs of it is gone at the end."""
-    from strop.runtime.instance import Instance, new_client
+    from strop.workers.instance import Instance, new_client
 
     async with new_client() as client:
         instance = Instance(

@@ -26,9 +26,9 @@ from strop.cli.function_output import json_text, message_text
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.functions.testing import Said, ScriptedModel, ToolCall
-from strop.runtime.spec import WorkerSpec
 from strop.schema.function import FunctionOutput, FunctionType, GroupRewardOutput, RewardOutput, RolloutOutput
 from strop.schema.reply import FunctionReply
+from strop.workers.spec import WorkerSpec
 
 _AT_ONCE = 16
 

@@ -26,12 +26,12 @@ from strop.cli.function_options import (
 )
 from strop.cli.text import t
 from strop.errors import FunctionError
-from strop.runtime.spec import WorkerSpec
 from strop.schema.function import FunctionType
+from strop.workers.spec import WorkerSpec
 
 if TYPE_CHECKING:
-    from strop.runtime.app import Served
-    from strop.runtime.instance import Instance
+    from strop.workers.app import Served
+    from strop.workers.instance import Instance
 
 _LOOK_S = 0.3
 """Seconds between two looks at the files."""
@@ -61,7 +61,7 @@ def serve(
     ] = False,
 ) -> None:
     # Only here: `strop --help` needs no web server.
-    from strop.runtime.worker import end_process, prepare
+    from strop.workers.worker import end_process, prepare
 
     spec = spec_of(classpath, root, timeout)
     code = 0
@@ -84,7 +84,7 @@ def serve(
 
 async def _serve_here(spec: WorkerSpec, wanted: FunctionType | None, port: int) -> None:
     """The function in this process: a debugger stops in it."""
-    from strop.runtime.hosting import open_host
+    from strop.workers.executor import open_host
 
     host = await open_host(spec)
     refuse_contradiction(host.func_type, wanted, spec)
@@ -95,9 +95,9 @@ async def _serve_pool(
     spec: WorkerSpec, wanted: FunctionType | None, port: int, *, workers: int, reload: bool
 ) -> None:
     """The function in workers, which a change of the code replaces one after another."""
-    from strop.runtime.instance import Instance, new_client
-    from strop.runtime.pooled import PooledHost
-    from strop.runtime.size import PoolSize
+    from strop.workers.instance import Instance, new_client
+    from strop.workers.pooled import PooledHost
+    from strop.workers.size import PoolSize
 
     async with new_client() as client:
         instance = Instance(
@@ -121,8 +121,8 @@ async def _serve_pool(
 
 
 async def _answer(host: Served, port: int) -> None:
-    from strop.runtime.app import create_app
-    from strop.runtime.listening import listen, serve
+    from strop.workers.app import create_app
+    from strop.workers.listening import listen, serve
 
     listener = listen(port)
     token = secrets.token_urlsafe(24)

@@ -30,9 +30,9 @@ from strop.cli.function_serve import serve
 from strop.cli.remote import ServerOption, open_client
 from strop.cli.text import t
 from strop.errors import FunctionError
-from strop.runtime.spec import WorkerSpec
 from strop.schema.function import FunctionType, TaskStatus
 from strop.schema.reply import FunctionReply
+from strop.workers.spec import WorkerSpec
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -13,14 +13,14 @@ from rich.table import Table
 from strop.cli.registered import app
 from strop.cli.remote import AsJson, print_json
 from strop.cli.text import t
+from strop.config.job import FunctionConfig
+from strop.config.loading import load_job
 from strop.errors import FunctionError
-from strop.pipeline.config import load_job
-from strop.runtime.masking import Mask
-from strop.runtime.pool import worker_spec
-from strop.runtime.process import WorkerProcess
-from strop.runtime.spec import WorkerSpec
-from strop.schema.config import FunctionConfig
 from strop.schema.function import FunctionType
+from strop.workers.functions import worker_spec
+from strop.workers.masking import Mask
+from strop.workers.process import WorkerProcess
+from strop.workers.spec import WorkerSpec
 
 FORMULA = "reward = sum(weight x share x score)"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from strop.cli.text import t
+from strop.config.job import JobConfig
+from strop.config.training_types import effective_keys
+from strop.data.dataset import Dataset, joined
 from strop.errors import DataError, Problem
-from strop.pipeline.dataset import Dataset, joined
-from strop.pipeline.training_types import effective_keys
 from strop.processor import has_fast_bfloat16
-from strop.schema.config import JobConfig
 
 Item = TypeVar("Item")
 

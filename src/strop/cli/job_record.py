@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from strop.bilingual import Bilingual, both
 from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
+from strop.config.describing import describe
+from strop.config.job import JobConfig
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StropError, told_of
-from strop.pipeline.ports import Recorder
-from strop.pipeline.resolved import describe
-from strop.policy import models
-from strop.schema.config import JobConfig
+from strop.learners import models
+from strop.rl.interfaces import Recorder
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
 from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs

@@ -33,7 +33,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.client import Client
-    from strop.schema.shown import JobInfo, TrajectoryInfo
+    from strop.schema.responses import JobInfo, TrajectoryInfo
 
 app = typer.Typer(no_args_is_help=True, help=t("Training jobs of a server.", "服务上的训练任务。"))
 

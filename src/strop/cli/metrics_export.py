@@ -10,7 +10,7 @@ from pathlib import Path
 
 from strop.cli.text import t
 from strop.errors import RequestError
-from strop.schema.shown import Point
+from strop.schema.responses import Point
 
 COLUMNS = ("job_id", "metric", "step", "value")
 

@@ -14,7 +14,7 @@ from strop.cli.text import t
 if TYPE_CHECKING:
     from strop.schema.job import Checkpoint
     from strop.schema.model import NamedModel
-    from strop.schema.shown import ModelInfo
+    from strop.schema.responses import ModelInfo
     from strop.store.database import Database
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ app = typer.Typer(
     ),
 )
 def pull(name: str, as_json: AsJson = False) -> None:
-    from strop.policy import models
+    from strop.learners import models
 
     folder = models.resolve(name, on_progress=lambda text: typer.echo(text, err=True))
     typer.echo(json.dumps({"name": name, "folder": str(folder)}) if as_json else str(folder))

@@ -20,24 +20,24 @@ from strop.cli.job_record import Submitted, open_record, telling_failed_start, w
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.session import new_job, new_job_id
+from strop.config.job import JobConfig
+from strop.config.notes import total_steps
+from strop.data.dataset import Dataset
+from strop.data.examples import load_examples
+from strop.data.inputs import hash_inputs
 from strop.errors import ModelError
-from strop.gateway.answers import TextTokens
-from strop.pipeline.dataset import Dataset
-from strop.pipeline.examples import load_examples
-from strop.pipeline.inputs import hash_inputs
-from strop.pipeline.job_notes import total_steps
-from strop.pipeline.ports import OfflineMachines, Recorder
-from strop.policy import models
-from strop.policy.checkpoint import Checkpoints
-from strop.policy.offline_update import OfflineLearner
-from strop.schema.config import JobConfig
+from strop.inference.gateway.answers import TextTokens
+from strop.learners import models
+from strop.learners.local.checkpoint import Checkpoints
+from strop.learners.local.offline_update import OfflineLearner
+from strop.rl.interfaces import OfflineBackends, Recorder
 from strop.schema.example import Example
 from strop.store.recorder import StoreRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfflineSession:
-    """A job with everything it needs, ready for `pipeline.offline.train_offline`.
+    """A job with everything it needs, ready for `rl.offline.train_offline`.
 
     `published_as` is set when it is through.
     """
@@ -45,7 +45,7 @@ class OfflineSession:
     config: JobConfig
     job_id: str
     folder: Path
-    machines: OfflineMachines
+    machines: OfflineBackends
     store: StoreRecorder
     training: Dataset[Example]
     validation: Dataset[Example] | None
@@ -111,7 +111,7 @@ async def open_offline_session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=OfflineMachines(
+            machines=OfflineBackends(
                 learner=learner,
                 checkpoints=Checkpoints(learner),
                 recorder=Broadcast([told, trackers, *watchers]),

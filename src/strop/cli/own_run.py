@@ -23,7 +23,7 @@ from strop.schema.job import JobStatus
 if TYPE_CHECKING:
     from strop.cli.resume import Resumed
     from strop.client import Client
-    from strop.schema.shown import JobInfo
+    from strop.schema.responses import JobInfo
     from strop.schema.submission import LocalRun
 
 

@@ -19,7 +19,7 @@ from strop.errors import StropError
 
 if TYPE_CHECKING:
     from strop.client import Client
-    from strop.server.supervisor import Supervisor
+    from strop.service.supervisor import Supervisor
 
 _END_S = 60.0
 """Within this the last replies are through and the trainers have ended."""
@@ -66,10 +66,10 @@ def private_server(
     """
     from strop.cli.flow import PipelineFlow
     from strop.client import Client
-    from strop.runtime.listening import listen
-    from strop.server.app import create_app
-    from strop.server.settings import settings_from_environment
+    from strop.doors.app import create_app
+    from strop.service.settings import settings_from_environment
     from strop.store.processes import this_process
+    from strop.workers.listening import listen
 
     key = secrets.token_urlsafe(32)
     settings = settings_from_environment(

@@ -26,10 +26,10 @@ from rich.progress import (
 
 from strop.cli.pulse import Pulse
 from strop.cli.text import t, told
-from strop.observability.listener import Listener
-from strop.pipeline.offline import VALIDATION
-from strop.pipeline.validation import MEAN_AT_1
+from strop.rl.offline import VALIDATION
+from strop.rl.validation import MEAN_AT_1
 from strop.schema.job import PHASE_WORDS, JobStatus
+from strop.tracing.listener import Listener
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"

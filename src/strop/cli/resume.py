@@ -15,8 +15,8 @@ from strop.errors import CheckpointError, ConfigError, MissingError, Problem
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from strop.pipeline.course import RunResult
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
+    from strop.rl.trainer import RunResult
 
 Found = TypeVar("Found")
 
@@ -51,7 +51,7 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
         ConfigError: there is none, or none that can be used; nothing has been loaded.
         CheckpointError: the one named is damaged.
     """
-    from strop.policy.checkpoint import MANIFEST, find_checkpoints, verify_checkpoint
+    from strop.learners.local.checkpoint import MANIFEST, find_checkpoints, verify_checkpoint
 
     if not given.strip():
         raise _problem(
@@ -145,7 +145,7 @@ def of_the_store(read: Callable[[Session], Found | None]) -> Found | None:
 
 
 def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
-    from strop.policy.checkpoint import read_manifest
+    from strop.learners.local.checkpoint import read_manifest
 
     shelf = checkpoint.parent
     own = shelf.parent if shelf.name == CHECKPOINTS else None
@@ -169,12 +169,12 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         DataError: training rows that cannot be read.
     """
     from strop.cli.job_on_this_machine import load_both, with_dtypes
-    from strop.pipeline.course import RunResult
-    from strop.pipeline.dataset import load_dataset
-    from strop.pipeline.inputs import code_hashes
-    from strop.pipeline.job_notes import total_steps
-    from strop.pipeline.position import saved_position, start_position
-    from strop.pipeline.save import best_below, kept_in
+    from strop.config.notes import total_steps
+    from strop.data.dataset import load_dataset
+    from strop.data.inputs import code_hashes
+    from strop.rl.checkpoints import best_below, kept_in
+    from strop.rl.train_state import saved_position, start_position
+    from strop.rl.trainer import RunResult
     from strop.schema.job import JobStatus
 
     if config.training_type.offline:

@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.config.job import JobConfig
 from strop.errors import DataError, ModelError, Problem
-from strop.schema.config import JobConfig
 
 if TYPE_CHECKING:
-    from strop.gateway.answers import TextTokens
+    from strop.inference.gateway.answers import TextTokens
 
 _one_at_a_time = threading.Lock()
 """Tokenizers of the hub are not made for several threads, and several rows at once are no faster."""
@@ -27,7 +27,7 @@ def prompt_counter(folder: Path) -> Callable[[Any, Any], int]:
     Raises:
         ModelError: the tokenizer cannot be loaded.
     """
-    from strop.gateway.render import Renderer
+    from strop.inference.gateway.render import Renderer
 
     renderer = Renderer(_tokenizer(folder))
     return lambda messages, tools: len(renderer.prompt(messages, tools).token_ids)
@@ -37,7 +37,7 @@ def text_tokens(folder: Path) -> TextTokens:
     """Messages as token ids, as an offline training has them. Raises `ModelError` as `prompt_counter` does."""
     from transformers import GenerationConfig
 
-    from strop.gateway.answers import TextTokens
+    from strop.inference.gateway.answers import TextTokens
 
     tokenizer = _tokenizer(folder)
     named: Any = None
@@ -56,7 +56,7 @@ def too_long(config: JobConfig) -> list[Problem]:
     Concurrency:
         One call at a time counts; others wait.
     """
-    from strop.policy.model_names import folder_here
+    from strop.learners.model_names import folder_here
 
     folder = folder_here(config.model.name)
     if folder is None:
@@ -76,8 +76,8 @@ def too_long(config: JobConfig) -> list[Problem]:
 
 
 def _checker(config: JobConfig, folder: Path) -> Callable[[Path], object]:
-    from strop.pipeline.dataset import load_dataset
-    from strop.pipeline.examples import load_examples
+    from strop.data.dataset import load_dataset
+    from strop.data.examples import load_examples
 
     hyper, form = config.hyper_parameters, config.training_type
     if form.offline:

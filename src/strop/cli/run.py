@@ -19,7 +19,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.resume import Resumed
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
 
 
 def run(
@@ -245,8 +245,8 @@ def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobCo
     Raises:
         ConfigError: everything that is wrong with either.
     """
-    from strop.pipeline.config import load_job
-    from strop.policy.model_names import complaint
+    from strop.config.loading import load_job
+    from strop.learners.model_names import complaint
 
     return load_job(job, given, given_by=given_by, check_model=complaint)
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from strop.cli.text import t
+from strop.data.half_characters import half_character
 from strop.errors import ConfigError, Problem
-from strop.pipeline.half_characters import half_character
 from strop.store.home import home
 
 if TYPE_CHECKING:
     from strop.cli.resume import Resumed
-    from strop.policy.checkpoint import Found
+    from strop.learners.local.checkpoint import Found
 
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
@@ -110,7 +110,7 @@ def claimed(folder: Path, *, job_id: str, earlier: Earlier) -> Generator[None]:
 
 
 def _make_ready(folder: Path, job_id: str, lock: TextIO, earlier: Earlier) -> None:
-    from strop.policy.checkpoint import clear_leftovers, find_checkpoints
+    from strop.learners.local.checkpoint import clear_leftovers, find_checkpoints
 
     shelf = folder / CHECKPOINTS
     shelf.mkdir(exist_ok=True)

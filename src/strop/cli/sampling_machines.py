@@ -15,13 +15,13 @@ import torch
 
 from strop.bilingual import both
 from strop.cli.span_sending import span_environment
-from strop.engine import Engine, EngineConfig
-from strop.gateway import Gateway
-from strop.observability.tracing import is_on
-from strop.policy import models
-from strop.runtime.pool import WorkerPool
-from strop.schema.config import JobConfig
+from strop.config.job import JobConfig
+from strop.inference.gateway import Gateway
+from strop.inference.local import Engine, EngineConfig
+from strop.learners import models
 from strop.store.recorder import StoreRecorder
+from strop.tracing.tracing import is_on
+from strop.workers.functions import FunctionPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class SamplingMachines:
 
     def functions(
         self, config: JobConfig, job_id: str, recorder: StoreRecorder, pythons: Mapping[str, Path]
-    ) -> WorkerPool:
+    ) -> FunctionPool:
         """The job's functions, whose lines and spans go to its record. `pythons` are the interpreters of layers."""
         self.gateway.tell_spans(job_id, recorder.spans)
-        return WorkerPool(
+        return FunctionPool(
             config.functions,
             root=Path(config.workspace_dir),
             job_id=job_id,
@@ -48,7 +48,7 @@ class SamplingMachines:
             on_spans=recorder.spans if is_on() else None,
         )
 
-    async def start(self, stack: AsyncExitStack, pool: WorkerPool, say: models.OnProgress) -> None:
+    async def start(self, stack: AsyncExitStack, pool: FunctionPool, say: models.OnProgress) -> None:
         """Start functions, engine and gateway; the stack takes them down."""
         say(both("starting the functions", "启动函数"))
         await stack.enter_async_context(pool)

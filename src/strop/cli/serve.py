@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from strop.engine import Engine
-    from strop.gateway.sampler import Sampler
-    from strop.serving.model import ServedModel
-    from strop.serving.models import ServedModels
+    from strop.inference.gateway.sampler import Sampler
+    from strop.inference.local import Engine
+    from strop.inference.serving.model import ServedModel
+    from strop.inference.serving.models import ServedModels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_LENGTH = 4096
@@ -109,7 +109,7 @@ def serve(
         name = name or model
         api_key = told.get("api_key") or api_key or None
         refuse_open_door(host, api_key)
-        from strop.gateway.listening import bind
+        from strop.inference.gateway.listening import bind
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with bind(host, port) as listener:
@@ -142,7 +142,7 @@ def _supervised(channel: int | None) -> tuple[Callable[..., None] | None, dict[s
     """A server's child reads what no process list should show from its channel, and ends with the server."""
     if channel is None:
         return None, {}
-    from strop.runtime.child import open_channel
+    from strop.workers.child import open_channel
 
     report, text = open_channel(channel)
     return report, json.loads(text)
@@ -182,12 +182,12 @@ def open_model(
     Raises:
         ModelError, EngineError: it cannot be loaded or sampled here.
     """
-    from strop.engine import Engine, EngineConfig
-    from strop.gateway.render import Renderer
-    from strop.policy import models
-    from strop.serving.metrics import ServingMetrics
-    from strop.serving.model import SamplingDefaults, ServedModel
-    from strop.serving.places import Places
+    from strop.inference.gateway.render import Renderer
+    from strop.inference.local import Engine, EngineConfig
+    from strop.inference.serving.metrics import ServingMetrics
+    from strop.inference.serving.model import SamplingDefaults, ServedModel
+    from strop.inference.serving.places import Places
+    from strop.learners import models
 
     network, tokenizer = models.load(source, on_progress=lambda text: typer.echo(text, err=True))
     made_for = getattr(network.config, "max_position_embeddings", DEFAULT_LENGTH)
@@ -218,8 +218,8 @@ def open_model(
 
 def _models(served: ServedModel, engine: Engine, base: str | None) -> ServedModels:
     """What the process serves. A replica that was told where its `base` lies takes adapters of it."""
-    from strop.engine import check_base, read_adapter
-    from strop.serving.models import ServedModels
+    from strop.inference.local import check_base, read_adapter
+    from strop.inference.serving.models import ServedModels
 
     if base is None:
         return ServedModels(served)
@@ -233,7 +233,7 @@ def _models(served: ServedModel, engine: Engine, base: str | None) -> ServedMode
 
 
 def readings(engine: Engine) -> dict[str, float]:
-    """The engine's statistics under the names of `serving.metrics`."""
+    """The engine's statistics under the names of `inference.serving.metrics`."""
     now = engine.stats()
     return {
         "strop_engine_running": now.num_running,
@@ -251,7 +251,7 @@ def _answer(
     api_key: str | None,
     report: Callable[..., None] | None,
 ) -> None:
-    from strop.serving.process import serve as answer
+    from strop.inference.serving.process import serve as answer
 
     served = models.base
 

@@ -22,20 +22,20 @@ from strop.cli.job_record import Submitted, open_record, telling_failed_start, w
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
-from strop.engine import Engine
-from strop.gateway import Gateway
-from strop.pipeline.counters import PREFILLED, PREFIX_HITS
-from strop.pipeline.dataset import Dataset, load_dataset
-from strop.pipeline.inputs import hash_inputs
-from strop.pipeline.job_notes import total_steps
-from strop.pipeline.ports import Machines, Recorder
-from strop.pipeline.resolved import describe
-from strop.policy import models
-from strop.policy.checkpoint import Checkpoints
-from strop.policy.critic import Critic
-from strop.policy.teacher import Teacher
-from strop.policy.update import Learner
-from strop.schema.config import JobConfig
+from strop.config.describing import describe
+from strop.config.job import JobConfig
+from strop.config.notes import total_steps
+from strop.data.dataset import Dataset, load_dataset
+from strop.data.inputs import hash_inputs
+from strop.inference.gateway import Gateway
+from strop.inference.local import Engine
+from strop.learners import models
+from strop.learners.local.checkpoint import Checkpoints
+from strop.learners.local.critic import Critic
+from strop.learners.local.teacher import Teacher
+from strop.learners.local.update import Learner
+from strop.rl.counters import PREFILLED, PREFIX_HITS
+from strop.rl.interfaces import Backends, Recorder
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
 
@@ -51,12 +51,12 @@ NOT_REPEATABLE = both(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A job with everything it needs, ready for `pipeline.loop.train`. `published_as` is set when it is through."""
+    """A job with everything it needs, ready for `rl.loop.train`. `published_as` is set when it is through."""
 
     config: JobConfig
     job_id: str
     folder: Path
-    machines: Machines
+    machines: Backends
     store: StoreRecorder
     training: Dataset
     validation: Dataset | None
@@ -154,7 +154,7 @@ async def open_session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=Machines(
+            machines=Backends(
                 capture=gateway,
                 functions=pool,
                 learner=learner,
@@ -195,7 +195,7 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
-    """What both have counted so far, by the names in `pipeline.counters`."""
+    """What both have counted so far, by the names in `rl.counters`."""
     calls, tokens = gateway.stats, engine.stats()
     return {
         "trace/rerendered_prompts": calls.rerendered_prompts,

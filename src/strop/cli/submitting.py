@@ -15,7 +15,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.client import Client
-    from strop.schema.shown import JobInfo
+    from strop.schema.responses import JobInfo
 
 
 def submit_file(client: Client, path: Path, given: Mapping[str, object], console: Console) -> JobInfo:
@@ -87,7 +87,7 @@ def show_to_the_end(
 def _summary(client: Client, job: JobInfo, *, here: bool) -> dict[str, object]:
     """What a script wants to know, with the names of `strop run` where they mean the same."""
     from strop.cli.follow import RESULT_EVENT
-    from strop.pipeline.validation import MEAN_AT_1
+    from strop.rl.validation import MEAN_AT_1
 
     results = client.jobs.events(job.job_id, kind=RESULT_EVENT) if here else []
     if results:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
     from strop.cli.resume import Resumed
     from strop.cli.session import Session
+    from strop.config.job import JobConfig
     from strop.errors import CheckpointError
-    from strop.pipeline.ports import Recorder
-    from strop.pipeline.stop import StopFlag
-    from strop.schema.config import JobConfig
+    from strop.rl.interfaces import Recorder
+    from strop.rl.stop import StopFlag
     from strop.schema.submission import LocalRun, Submission
     from strop.store.database import Database
     from strop.store.recorder import StoreRecorder
@@ -90,8 +90,8 @@ async def _train(database: Database, submission: Submission, alarm: Alarm | None
 
     from strop.cli.resume import find_resumed
     from strop.cli.training_here import kind_of_run, listen_to_interrupts
-    from strop.pipeline.stop import StopFlag
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
+    from strop.rl.stop import StopFlag
     from strop.store.home import home
     from strop.store.jobs import get_job
 
@@ -209,7 +209,7 @@ def _start_of(
         ConfigError: the job has checkpoints, and none can be used.
     """
     from strop.cli.run_folder import CHECKPOINTS, unusable_text
-    from strop.policy.checkpoint import find_checkpoints
+    from strop.learners.local.checkpoint import find_checkpoints
     from strop.store.checkpoints import list_checkpoints
 
     shelf = opened.folder / CHECKPOINTS
@@ -316,14 +316,14 @@ def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:
     Returns:
         The interpreters of functions that have a layer, by label.
     """
-    from strop.runtime.layers import build_layer
-    from strop.server.bundles import unpack
-    from strop.server.job_plan import lay_out_files
-    from strop.server.settings import Limits
+    from strop.service.bundles import unpack
+    from strop.service.job_plan import lay_out_files
+    from strop.service.settings import Limits
     from strop.store.blobs import Blobs
     from strop.store.entities import get_layer
     from strop.store.home import home
     from strop.store.jobs import get_job
+    from strop.workers.layers import build_layer
 
     blobs, place, limits = Blobs(), home(), Limits()
     for bundle in submission.bundles.values():

@@ -17,8 +17,8 @@ from rich.console import Console
 from strop.cli.text import t
 
 if TYPE_CHECKING:
-    from strop.server.first_key import FirstKey
-    from strop.server.settings import Settings
+    from strop.service.first_key import FirstKey
+    from strop.service.settings import Settings
 
 
 def up(
@@ -57,7 +57,7 @@ def up(
     ] = None,
 ) -> None:
     """"""
-    from strop.server.settings import settings_from_environment
+    from strop.service.settings import settings_from_environment
 
     settings = settings_from_environment(host=host, port=port, max_running_jobs=jobs)
     with sandbox_beside(sandbox_port):
@@ -125,12 +125,12 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
 
     from strop.cli.flow import PipelineFlow
     from strop.console import mount_console
+    from strop.doors.app import create_app
+    from strop.doors.connections import served_by
     from strop.errors import StropError
-    from strop.runtime.listening import listen
-    from strop.server.app import create_app
-    from strop.server.connections import served_by
-    from strop.server.first_key import ensure_first_key
-    from strop.server.server_file import sole_server, written_down
+    from strop.service.first_key import ensure_first_key
+    from strop.service.server_file import sole_server, written_down
+    from strop.workers.listening import listen
 
     os.umask(0o077)
     try:

@@ -17,7 +17,7 @@ from rich.text import Text
 from strop.cli.findings import STYLES, heading, said
 from strop.cli.follow import PLANNED_EVENT
 from strop.cli.text import t
-from strop.schema.shown import EventInfo, FindingInfo, JobInfo, Point
+from strop.schema.responses import EventInfo, FindingInfo, JobInfo, Point
 
 if TYPE_CHECKING:
     from strop.client import Client

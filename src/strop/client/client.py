@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from strop.client import deployments, evaluations, files, functions, jobs, models
 from strop.client.drive import AsyncDriver, Driver, awaited, blocking
 from strop.client.wire import Steps
-from strop.schema.shown import StreamItem
+from strop.schema.responses import StreamItem
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from strop.bilingual import environment_language
 from strop.client.place import Place, find_place
 from strop.client.sse import Follower
 from strop.client.wire import Call, Pause, Steps, failure, read_reply, unreachable, wait_before_retry
-from strop.schema.shown import StreamItem
+from strop.schema.responses import StreamItem
 
 if TYPE_CHECKING:
     import httpx

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from strop.client.wire import LONG_S, Call, Steps, listed, typed
 from strop.errors import ConfigError, Problem, UnavailableError
-from strop.schema.shown import FileInfo, Listed
+from strop.schema.responses import FileInfo, Listed
 
 MAX_BYTES = 1024**3
 PAGE = 100

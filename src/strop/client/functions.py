@@ -18,7 +18,7 @@ from strop.client.wire import LONG_S, Call, Pause, Steps, typed, without_empty
 from strop.errors import ConfigError, FunctionError, Problem, UnavailableError
 from strop.functions.validation import validation_text
 from strop.schema.function import INPUT_OF, OUTPUT_OF, FunctionInput, FunctionOutput, FunctionType
-from strop.schema.shown import FunctionInfo, InstanceInfo
+from strop.schema.responses import FunctionInfo, InstanceInfo
 
 _POLL_S = 1.0
 _ROUTES = {

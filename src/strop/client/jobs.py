@@ -10,7 +10,7 @@ from strop.client.files import segment
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import UnavailableError
 from strop.schema.job import JobStatus
-from strop.schema.shown import (
+from strop.schema.responses import (
     CheckpointInfo,
     EventInfo,
     FindingInfo,

@@ -13,12 +13,12 @@ from typing import Any
 from strop.client import files, functions, jobs
 from strop.client.tuning import AgenticRLFunctionComponent, Dataset, Tuning
 from strop.client.wire import Steps, without_empty
+from strop.config.file import JobFile, read_scalar
+from strop.config.loading import check_job
+from strop.data.dataset import load_dataset
 from strop.errors import ConfigError, DataError, Problem
-from strop.pipeline.config import check_job
-from strop.pipeline.dataset import load_dataset
-from strop.pipeline.job_file import JobFile, read_scalar
 from strop.schema.function import FunctionType
-from strop.schema.shown import FileInfo, JobInfo
+from strop.schema.responses import FileInfo, JobInfo
 from strop.schema.submission import ELSEWHERE
 
 Say = Callable[[str], None]

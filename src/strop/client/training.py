@@ -15,7 +15,7 @@ from strop.client.wire import Steps
 from strop.errors import ConfigError, Problem
 from strop.schema.function import FunctionInput, FunctionOutput, FunctionType
 from strop.schema.job import JobStatus
-from strop.schema.shown import (
+from strop.schema.responses import (
     CheckpointInfo,
     DeploymentInfo,
     JobInfo,

@@ -22,12 +22,12 @@ from pydantic import (
     model_validator,
 )
 
+from strop.config.file import JobFile, dotted, read_job_file
+from strop.config.overrides import apply_overrides
+from strop.config.runtime import Concurrency, RuntimeSizes, Timeout, Weight
 from strop.errors import ConfigError, Problem
-from strop.pipeline.job_file import JobFile, dotted, read_job_file
-from strop.pipeline.overrides import apply_overrides
-from strop.schema.config import MODEL_NAME
 from strop.schema.function import FunctionType
-from strop.schema.runtime import Concurrency, RuntimeSizes, Timeout, Weight
+from strop.schema.model import MODEL_NAME
 
 EnvValue = str | int | float | bool
 Model = TypeVar("Model", bound="_Part")

@@ -30,9 +30,9 @@ from strop.console import (
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
 from strop.console.failure_texts import translated
 from strop.console.pages import BASE, HOME, STATIC, page, say_for
+from strop.doors.dashscope.replies import validation_message
+from strop.doors.services import Services
 from strop.errors import StropError
-from strop.server.replies import validation_message
-from strop.server.services import Services
 
 _log = logging.getLogger(__name__)
 

@@ -17,16 +17,16 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from strop.config.job import TrainingType
 from strop.console.pages import BASE, page
 from strop.console.words import pretty
+from strop.data.dataset import load_dataset, numbered_lines
+from strop.data.offline_rows import read_offline_row
+from strop.doors.dashscope import files
+from strop.doors.dashscope.files import blob_key
+from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import DataError, Problem, ThrottledError
-from strop.pipeline.dataset import load_dataset, numbered_lines
-from strop.pipeline.offline_rows import read_offline_row
-from strop.schema.config import TrainingType
 from strop.schema.file import StoredFile
-from strop.server import files
-from strop.server.files import blob_key
-from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.files import get_file, numbered_files
 
 router = APIRouter()

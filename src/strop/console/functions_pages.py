@@ -10,15 +10,15 @@ from starlette.responses import RedirectResponse, Response
 
 from strop.console.pages import BASE, page
 from strop.console.words import pretty
+from strop.doors.dashscope import functions
+from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import FunctionError, RequestError
-from strop.runtime.gauges import Reading
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import FunctionType
-from strop.server import functions
-from strop.server.runtime_asked import RuntimeAsked
-from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.entities import get_entity, get_instance, list_entities, list_instances
 from strop.store.instance_logs import instance_lines
+from strop.workers.gauges import Reading
 
 router = APIRouter()
 

@@ -12,18 +12,18 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
+from strop.config.describing import told_origin
+from strop.config.hyper_parameter_texts import KNOB_TEXTS
 from strop.console.access import local
 from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, LARGEST
 from strop.diagnosis.texts import RULES
-from strop.pipeline.knob_texts import KNOB_TEXTS
-from strop.pipeline.resolved import told_origin
+from strop.doors.dashscope import fine_tunes
+from strop.doors.services import CallerHere, ServicesHere
 from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
-from strop.server import fine_tunes
-from strop.server.services import CallerHere, ServicesHere
 from strop.store.checkpoints import list_checkpoints
 from strop.store.curves import sum_of
 from strop.store.findings import list_findings

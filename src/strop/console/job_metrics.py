@@ -14,13 +14,13 @@ from starlette.responses import Response, StreamingResponse
 from strop.console.charts import ark_chart_groups, chart_groups
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
+from strop.doors.services import CallerHere, ServicesHere
 from strop.errors import RequestError
-from strop.observability.ark_view import by_ark_name
-from strop.server.services import CallerHere, ServicesHere
 from strop.store.curves import curve_names, last_step, thinned_curves
 from strop.store.job_search import find_jobs
 from strop.store.jobs import get_job
 from strop.store.metrics import step_metrics
+from strop.tracing.ark_view import by_ark_name
 
 router = APIRouter()
 

@@ -13,13 +13,14 @@ from starlette.responses import RedirectResponse, Response
 
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.pages import BASE
+from strop.doors.dashscope import deployments
+from strop.doors.dashscope.models import export
+from strop.doors.openai import proxy as openai_proxy
+from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import RequestError
 from strop.schema.deployment import Deployment
 from strop.schema.job import Checkpoint
 from strop.schema.model import NamedModel
-from strop.server import deployments, openai_proxy
-from strop.server.models import export
-from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.checkpoints import list_checkpoints
 from strop.store.deployments import numbered_deployments
 from strop.store.jobs import get_job

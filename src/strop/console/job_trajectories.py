@@ -20,12 +20,12 @@ from strop.console.drawings import histogram, scatter, shade
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import BASE, LARGEST
 from strop.console.tokens import tokenizer_of, tokens_of
+from strop.doors.dashscope.replies import without_nulls
+from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import MissingError
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job
-from strop.server.job_views import trajectory_shown
-from strop.server.replies import without_nulls
-from strop.server.services import CallerHere, Services, ServicesHere
+from strop.service.job_views import trajectory_shown
 from strop.store.jobs import get_job
 from strop.store.trajectory_lists import (
     Brief,

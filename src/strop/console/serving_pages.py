@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.job_output import MAX_DEPLOYMENTS, deploy_model
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, page
+from strop.doors.dashscope import deployments, models
+from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import ModelError
 from strop.schema.deployment import Deployment
 from strop.schema.model import BUNDLED_NAMES, ModelKind, NamedModel
-from strop.server import deployments, models
-from strop.server.services import CallerHere, Services, ServicesHere
 from strop.store.deployments import numbered_deployments, served_from
 from strop.store.models import bundled_model, find_model, numbered_models
 

@@ -39,7 +39,7 @@ class Wanted(StrEnum):
 class LocalRun(BaseModel):
     """What `strop run` asks of the private server that it keeps: a job file of this machine.
 
-    `overrides` and `given_by` are those of `pipeline.config.load_job`; `out` is the folder
+    `overrides` and `given_by` are those of `config.loading.load_job`; `out` is the folder
     for its checkpoints, `resume` the checkpoint to go on from, with `accept_changes` also where functions or
     validation rows are other ones since.
     """

@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 from strop.errors import ModelError
-from strop.schema.config import MODEL_NAME
-from strop.schema.model import BUNDLED, BUNDLED_NAMES
+from strop.schema.model import BUNDLED, BUNDLED_NAMES, MODEL_NAME
 from strop.store.home import home
 
 _NAME = re.compile(MODEL_NAME)

@@ -1,6 +1,6 @@
 """What the loop tells -> rows, on a thread of its own: recording costs the loop a queue entry.
 
-Satisfies `pipeline.ports.Recorder`; `cli` makes one a job and closes it. Nothing is dropped in silence: what
+Satisfies `rl.interfaces.Recorder`; `cli` makes one a job and closes it. Nothing is dropped in silence: what
 the database refuses is kept and tried again; what can never be written is reported by `flush` and `close`.
 """
 

@@ -1,6 +1,6 @@
 """A job's trackers -> a Recorder that feeds a process for each, and never waits for one.
 
-Satisfies `pipeline.ports.Recorder`. Each tracker has a queue of its own; what comes while it is full is lost
+Satisfies `rl.interfaces.Recorder`. Each tracker has a queue of its own; what comes while it is full is lost
 there, and told of. At the end all of them together get a few seconds, then they are killed.
 """
 
@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from strop.bilingual import Bilingual, both
-from strop.observability.listener import Listener
+from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
-from strop.schema.watching import TrackerConfig
+from strop.tracing.listener import Listener
 from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun
 

@@ -24,7 +24,7 @@ from strop import (
 )
 from strop.errors import AccessError, ConfigError, DataError, FunctionError, MissingError, RequestError
 from strop.schema.job import JobStatus
-from strop.schema.shown import EventInfo, JobInfo, StepMetrics
+from strop.schema.responses import EventInfo, JobInfo, StepMetrics
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from strop.errors import (
     ThrottledError,
     UnavailableError,
 )
-from strop.schema import shown
+from strop.schema import responses as shown
 
 GROUPS = ("evaluations", "files", "functions", "jobs", "models", "deployments")
 

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from fakes.sampler import until
-from strop.server.fleet import Fleet
-from strop.server.openai_proxy import Forwarded
+from strop.doors.openai.proxy import Forwarded
+from strop.service.fleet import Fleet
 
 from .conftest import Plane
 

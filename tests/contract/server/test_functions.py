@@ -63,7 +63,7 @@ def test_an_upload_url_holds_for_its_key_and_its_time_only(server):
 
 def test_an_upload_url_ends(monkeypatch):
     from fakes.server import serving
-    from strop.server.settings import Limits
+    from strop.service.settings import Limits
     from strop.store.home import home
 
     with serving(home(), limits=Limits(upload_url_s=-1)) as server:
@@ -124,7 +124,7 @@ def test_a_bad_zip_is_refused_with_its_reason(server, words):
 
 def test_a_zip_bomb_and_a_crowd_of_members_are_refused():
     from fakes.server import serving
-    from strop.server.settings import Limits
+    from strop.service.settings import Limits
     from strop.store.home import home
 
     with serving(

@@ -5,10 +5,10 @@ import pytest
 from fakes.model import save_tiny_model
 from fakes.server import ROWS, json_lines
 from strop.cli.row_lengths import prompt_counter
-from strop.runtime.size import most_workers
 from strop.schema.submission import Submission
 from strop.store.jobs import get_job
 from strop.store.submissions import get_submission
+from strop.workers.size import most_workers
 
 SECRET = "sk-a-secret-of-the-user"
 

@@ -11,12 +11,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from fakes.server import serving
 from fakes.spans import TRACE, otlp_request
+from strop.doors.otlp import traces
 from strop.schema.job import Job, JobStatus
-from strop.server import traces
-from strop.server.secret import open_signer
-from strop.server.settings import Limits
-from strop.server.span_access import job_token
-from strop.server.span_forwarding import FORWARDED
+from strop.service.secret import open_signer
+from strop.service.settings import Limits
+from strop.service.span_access import job_token
+from strop.service.span_forwarding import FORWARDED
 from strop.store.jobs import create_job
 
 PROTOBUF = "application/x-protobuf"

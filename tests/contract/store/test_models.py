@@ -11,8 +11,8 @@ import pytest
 from fakes.recorder import FakeRecorder
 from strop.cli.training_here import publish
 from strop.errors import CheckpointError, ConflictError, ModelError
-from strop.pipeline.course import RunResult
-from strop.policy.checkpoint import write_checkpoint
+from strop.learners.local.checkpoint import write_checkpoint
+from strop.rl.trainer import RunResult
 from strop.schema.job import Checkpoint, Event, JobStatus
 from strop.schema.model import ModelKind
 from strop.store.checkpoints import list_checkpoints, record_checkpoint

@@ -17,9 +17,9 @@ from strop.bilingual import both
 from strop.cli.alarms import AlarmingRecorder, alarm_to
 from strop.cli.follow import Alarms, Following
 from strop.schema.job import Event
-from strop.schema.shown import EventInfo
-from strop.server.settings import Settings
-from strop.server.supervisor.trainers import Trainers
+from strop.schema.responses import EventInfo
+from strop.service.settings import Settings
+from strop.service.supervisor.trainers import Trainers
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 

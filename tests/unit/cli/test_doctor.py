@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from strop.cli.commands import app
 from strop.cli.doctor import LOOKS, State
-from strop.server.server_file import written_down
+from strop.service.server_file import written_down
 from strop.store.database import open_database
 from strop.store.home import home
 

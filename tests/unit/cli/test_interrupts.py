@@ -79,7 +79,7 @@ def ends(code: str, folder: Path) -> tuple[int, str, str]:
         "strop.cli.up",
         "pydantic",
         "strop.cli.resume",
-        "strop.pipeline.config",
+        "strop.config.loading",
     ],
 )
 def test_ctrl_c_while_the_command_is_being_loaded_is_one_line(module, tmp_path):

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from strop.memory import loading
-from strop.server.settings import settings_from_environment
-from strop.server.supervisor.trainers import Trainers
+from strop.service.settings import settings_from_environment
+from strop.service.supervisor.trainers import Trainers
 
 TELLS = "import json, os; print(json.dumps({'pid': os.getpid(), 'set': os.environ.get('GLIBC_TUNABLES')}))"
 

@@ -7,7 +7,7 @@ import pytest
 
 from strop.cli.resume import find_resumed
 from strop.errors import CheckpointError, ConfigError
-from strop.policy.checkpoint import write_checkpoint
+from strop.learners.local.checkpoint import write_checkpoint
 from strop.schema.job import Job, JobStatus
 from strop.schema.submission import LocalRun, Submission
 from strop.store.database import open_database

@@ -16,5 +16,5 @@ def test_rows_are_not_counted_by_a_model_that_cannot_be_loaded_or_is_half_fetche
     folder = tmp_path / place
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(config)
-    monkeypatch.setattr("strop.policy.model_names.folder_here", lambda name: folder)
+    monkeypatch.setattr("strop.learners.model_names.folder_here", lambda name: folder)
     assert too_long(job()) == []

@@ -11,7 +11,7 @@ from fakes.tiny_world import World
 from strop.diagnosis.doctor import ALL_RULES, QUIET_STEPS, Doctor
 from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
-from strop.observability.metrics import metric
+from strop.tracing.metrics import metric
 
 
 def examined(world: World, steps: int):

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from strop.schema.config import HyperParameters, JobConfig
+from strop.config.job import HyperParameters, JobConfig
 from strop.schema.job import ALLOWED_MOVES, JobStatus
 
 JOB: dict[str, Any] = {

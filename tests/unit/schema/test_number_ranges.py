@@ -12,10 +12,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from strop.client.tuning import FunctionComponentRuntime
-from strop.schema.config import JobConfig
-from strop.schema.runtime import RuntimeSizes
+from strop.config.job import JobConfig
+from strop.config.runtime import RuntimeSizes
+from strop.doors.dashscope.runtime_request import RuntimeAsked
 from strop.schema.sampling import SamplingParams
-from strop.server.runtime_asked import RuntimeAsked
 
 NOT_FINITE = (math.nan, math.inf, -math.inf, 1e308, -1e308)
 HUGE = (10**30, -(10**30))

@@ -1,0 +1,263 @@
+"""What steers training, checked by itself -> values that mean what they say: Bailian's names and ours.
+
+`config.job` has the job around it; `config.hyper_parameter_rules` what would contradict or do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
+from strop.config.hyper_parameter_rules import Contradiction, contradictions
+from strop.config.section import Section
+from strop.schema.sampling import MIN_TRAINED_TEMPERATURE
+
+
+class OneOf:
+    """Marks a text field whose words are known only at run time, so that errors can list them."""
+
+    def words(self) -> tuple[str, ...]:
+        return algorithm_names()
+
+
+def _known_algorithm(name: str) -> str:
+    if name in algorithm_names():
+        return name
+    near = nearest_name(name)
+    raise PydanticCustomError(
+        "enum",
+        "expected one of {words}; found '{name}'{hint}",
+        {
+            "words": ", ".join(algorithm_names()),
+            "name": name,
+            "hint": f"; did you mean '{near}'?" if near else "",
+        },
+    )
+
+
+AlgorithmName = Annotated[str, AfterValidator(_known_algorithm), OneOf()]
+
+MAX_STEPS = 10_000_000
+"""More than any run has."""
+
+MAX_TARGET = 1_000_000
+"""Beyond any reward or loss to aim at."""
+
+KlKind = Literal["k1", "k2", "k3", "k3+", "abs"]
+
+
+class Scheduler(StrEnum):
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+
+
+class DpoLoss(StrEnum):
+    SIGMOID = "sigmoid"
+    ROBUST = "robust"
+    IPO = "ipo"
+
+
+class SaveStrategy(StrEnum):
+    STEPS = "steps"
+    EPOCH = "epoch"
+    NO = "no"
+
+
+class TruncationPolicy(StrEnum):
+    """What becomes of a rollout with an answer that its token limit cut off."""
+
+    KEEP = "keep"
+    PENALISE = "penalise"
+    MASK = "mask"
+
+
+def _half_of_max_length(given: dict[str, Any]) -> int:
+    """512, or half of a shorter `max_length`."""
+    return max(1, min(512, given.get("max_length", 1024) // 2))
+
+
+class HyperParameters(Section):
+    """What steers training; Bailian's names and ranges first, then ours.
+
+    Units:
+        batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
+        before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up
+        steps means 3 % of the run; `kl_loss_coef` and `kl_reward_coef` weigh estimates of the KL to the start
+        weights, in the loss and in the reward; `entropy_coeff` weighs the entropy bonus. `dual_clip` is in
+        multiples of the advantage, 0 turns it off. The thresholds of `rollout_is` and `rollout_rs` are ratios
+        of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
+        hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
+        sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
+        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
+        in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
+        `early_stopping_target` is a mean@1 that is high enough, in the offline trainings a loss that is low
+        enough, `early_stopping_count` the validations in a row that must be so.
+        `lora_rank` trains low-rank adapters of `target_modules` (every linear layer but the output) in place
+        of the model, scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows,
+        in CPT pieces of text.
+    """
+
+    algorithm: AlgorithmName = "gspo"
+    kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
+    learning_rate: float = Field(default=1e-6, gt=0, le=1)  # of 0 nothing is ever learned
+    lr_scheduler_type: Scheduler = Scheduler.COSINE
+    lr_warmup_steps: int = Field(default=-1, ge=-1, le=MAX_STEPS)
+    n_epochs: int = Field(default=1, ge=1, le=200)
+    batch_size: int = Field(default=8, ge=1, le=100_000)
+    n_rollouts: int = Field(default=8, ge=1, le=1024)
+    ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
+    ppo_epochs: int = Field(default=1, ge=1, le=100)
+    max_length: int = Field(default=1024, ge=2, le=131_072)
+    max_prompt_length: int = Field(default_factory=_half_of_max_length, ge=1, le=131_072)
+    eval_steps: int = Field(default=10, ge=1, le=999_999)
+    save_steps: int = Field(default=100, ge=1, le=999_999)
+    save_strategy: SaveStrategy = SaveStrategy.EPOCH
+    save_total_limit: int = Field(default=2, ge=1, le=200)
+
+    early_stopping_target: float | None = Field(default=None, ge=-MAX_TARGET, le=MAX_TARGET)
+    early_stopping_count: int = Field(default=1, ge=1, le=1000)
+    seed: int = Field(default=42, ge=0, lt=2**63)
+    max_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    temperature: float = Field(default=1.0, ge=MIN_TRAINED_TEMPERATURE, le=10)
+    max_tokens: int | None = Field(default=None, ge=1, le=131_072)
+    clip_ratio_low: float | None = Field(default=None, gt=0, le=1)
+    clip_ratio_high: float | None = Field(default=None, gt=0, le=100)
+    dual_clip: float | None = Field(default=None, ge=0, le=1000)
+    tau_pos: float = Field(default=1.0, ge=0.01, le=100)
+    tau_neg: float = Field(default=1.05, ge=0.01, le=100)
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
+    cliprange_value: float = Field(default=0.5, ge=0, le=1_000_000)
+    critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
+    critic_warmup: int = Field(default=0, ge=0, le=MAX_STEPS)
+    loss_agg_mode: Aggregation | None = None
+    entropy_coeff: float = Field(default=0.0, ge=0, le=10)
+    kl_loss_type: KlKind = "k2"
+    kl_reward_coef: float = Field(default=0.0, ge=0, le=10)
+    kl_reward_type: KlKind = "k1"
+    reference_kl: bool = True
+    rollout_is: Literal["none", "token", "sequence"] = "none"
+    rollout_is_threshold: float | None = Field(default=None, ge=1, le=1_000_000)
+    rollout_rs: Literal["none", "token", "geometric"] = "none"
+    rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
+    rollout_rs_high: float | None = Field(default=None, gt=1, le=1_000_000)
+    max_grad_norm: float = Field(default=1.0, ge=1e-12, le=1_000_000_000)
+    weight_decay: float = Field(default=0.0, ge=0, le=1)
+    freeze_embeddings: bool = False
+    lora_rank: int | None = Field(default=None, ge=1, le=4096)
+    lora_alpha: float = Field(default=32.0, ge=0.001, le=65_536)
+    lora_dropout: float = Field(default=0.0, ge=0, le=0.9)
+    target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    dpo_loss: DpoLoss = DpoLoss.SIGMOID
+    dpo_beta: float = Field(default=0.1, ge=0.0001, le=100)
+    label_smoothing: float = Field(default=0.0, ge=0, le=0.49)
+    train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    filter_groups: bool | None = None
+    max_num_gen_batches: int = Field(default=10, ge=1, le=1000)
+    overlong_buffer_len: int | None = Field(default=None, ge=0, le=131_072)
+    overlong_penalty_factor: float = Field(default=1.0, gt=0, le=100)
+    truncation_policy: TruncationPolicy = TruncationPolicy.KEEP
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    max_failure_rate: float = Field(default=0.5, gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if complaint := next(self._without_effect(), None):
+            raise Contradiction(complaint)
+        if contradiction := next(contradictions(self), None):
+            raise contradiction
+        return self
+
+    def _without_effect(self) -> Iterator[str]:
+        """Settings that were given and would do nothing, or contradict each other."""
+        given, chosen = self.model_fields_set, self.method
+        for knob in sorted((given & bound_knobs()) - chosen.knobs):
+            readers = [name for name in algorithm_names() if knob in algorithm(name).knobs]
+            yield f"{knob}: has no effect with {chosen.name}; it belongs to {', '.join(readers)}"
+        if self.dual_clip is not None and 0 < self.dual_clip <= 1:
+            yield f"dual_clip: must be above 1, or 0 for none; found {self.dual_clip}"
+        for knob, needed in (("kl_loss_type", "kl_loss_coef"), ("kl_reward_type", "kl_reward_coef")):
+            if knob in given and not getattr(self, needed):
+                yield f"{knob}: has no effect while {needed} is 0"
+        if not self.reference_kl and self.needs_reference:
+            yield "reference_kl: cannot be off, a KL term needs the reference anyway"
+        for knob, switch in (
+            ("rollout_is_threshold", "rollout_is"),
+            ("rollout_rs_low", "rollout_rs"),
+            ("rollout_rs_high", "rollout_rs"),
+        ):
+            if knob in given and getattr(self, switch) == "none":
+                yield f"{knob}: has no effect while {switch} is none"
+
+    @property
+    def mini_batch_size(self) -> int:
+        """Prompts in one optimizer update; the whole batch unless set."""
+        return self.ppo_mini_batch_size or self.batch_size
+
+    @property
+    def method(self) -> Algorithm:
+        """What the chosen algorithm is made of."""
+        return algorithm(self.algorithm)
+
+    @property
+    def longest_answer(self) -> int:
+        """Tokens that one answer may have; what a prompt may leave of `max_length`, unless set."""
+        return self.max_tokens or self.max_length - self.max_prompt_length
+
+    @property
+    def filters_groups(self) -> bool:
+        """Whether groups of equal rewards are replaced by others before training."""
+        return self.method.dynamic_sampling if self.filter_groups is None else self.filter_groups
+
+    @property
+    def overlong_buffer(self) -> int:
+        """Tokens before an answer's limit in which the penalty grows; 0 for none."""
+        share = self.method.overlong_buffer_share
+        return (
+            int(self.longest_answer * share) if self.overlong_buffer_len is None else self.overlong_buffer_len
+        )
+
+    @property
+    def clip_range(self) -> tuple[float, float]:
+        """(low, high) distances from ratio 1; the algorithm's own unless set, (0, 0) where none is used."""
+        low, high = self.method.clip_range or (0.0, 0.0)
+        return self.clip_ratio_low or low, self.clip_ratio_high or high
+
+    @property
+    def dual_clip_bound(self) -> float | None:
+        """The bound in use, None for none."""
+        bound = self.method.dual_clip if self.dual_clip is None else self.dual_clip
+        return bound or None
+
+    @property
+    def aggregation(self) -> Aggregation:
+        return self.loss_agg_mode or self.method.aggregation
+
+    @property
+    def is_threshold(self) -> float:
+        """What an importance weight is cut at: 2 for a token's, 5 for a whole sequence's."""
+        return self.rollout_is_threshold or (5.0 if self.rollout_is == "sequence" else 2.0)
+
+    @property
+    def rs_band(self) -> tuple[float, float]:
+        """Ratios that are kept: wide for single tokens (IcePop, arXiv:2510.18855), tight for the mean over a
+        sequence."""
+        low, high = (0.99, 1.01) if self.rollout_rs == "geometric" else (0.5, 5.0)
+        return self.rollout_rs_low or low, self.rollout_rs_high or high
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a term of loss or reward is made from the reference's logprobs."""
+        return self.kl_loss_coef > 0 or self.kl_reward_coef > 0
+
+    @property
+    def pulls_everywhere(self) -> bool:
+        """Whether sequences of advantage 0 have a gradient too."""
+        return self.kl_loss_coef > 0 or self.entropy_coeff > 0

@@ -1,0 +1,321 @@
+"""`job.yaml` -> JobConfig that does what it says, or every problem at once with line, key and fix.
+
+`cli` calls `load_job` before anything else is loaded. What is allowed but would surprise is for `job_notes`.
+Reads the YAML and counts the training rows; runs and imports nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.config.ark_names import translate_ark_names
+from strop.config.describing import HYPER, origins_of
+from strop.config.file import JobFile, KeyPath, dotted, read_job_file
+from strop.config.job import FunctionModel, HyperParameters, JobConfig, TrainingType
+from strop.config.keys import Checked, check_keys
+from strop.config.notes import total_steps
+from strop.config.overrides import apply_overrides
+from strop.config.reward_rules import reward_rules
+from strop.config.training_types import type_complaints
+from strop.config.watch_rules import watch_rules
+from strop.data.dataset import count_rows
+from strop.errors import ConfigError, Problem
+
+CheckModel = Callable[[str], tuple[str, str | None] | None]
+"""A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
+
+
+def load_job(
+    path: Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    given_by: Mapping[str, str] | None = None,
+    check_model: CheckModel | None = None,
+) -> JobConfig:
+    """Read a job. `workspace_dir` is relative to the file, all other paths to that; they come back absolute.
+
+    `overrides` win over the file: `{"training.hyper_parameters.max_steps": 5}`, or just `max_steps` where one
+    section alone has the key. Text is read as YAML reads a value, so `"2e-6"` is a number. `given_by` says
+    for an override's name which option of the command line it was. Ark's names are read as ours. The result
+    knows where each of its values came from (`JobConfig.origins`).
+
+    Raises:
+        ConfigError: everything that is wrong, each with `file:line`, key and fix.
+
+    """
+    return inspect_job(read_with(path, overrides, given_by=given_by), check_model).checked()
+
+
+def read_with(
+    path: Path, overrides: Mapping[str, Any] | None = None, *, given_by: Mapping[str, str] | None = None
+) -> JobFile:
+    """What a file says, with the overrides of `load_job`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    file = read_job_file(path)
+    apply_overrides(file, overrides or {}, given_by or {})
+    return file
+
+
+def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig:
+    """The configuration of a job that has been read, from a file or from a request.
+
+    Raises:
+        ConfigError: everything that is wrong, each with its place, key and fix.
+    """
+    return inspect_job(file, check_model).checked()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """A job with everything that is wrong with its keys and paths, so that more may be looked at beside them.
+
+    `config` holds stand-ins where `trusted` denies a path. `problems` are in the file's order.
+    """
+
+    file: JobFile
+    config: JobConfig
+    trusted: Callable[[KeyPath], bool]
+    problems: list[Problem]
+
+    def checked(self, more: Iterable[Problem] = ()) -> JobConfig:
+        """
+        Raises:
+            ConfigError: there are problems, or `more`.
+        """
+        problems = [*self.problems, *more]
+        if problems:
+            raise ConfigError(str(self.file.path), sorted(problems, key=_order))
+        return self.config.with_origins(origins_of(self.config, self.file))
+
+
+def inspect_job(file: JobFile, check_model: CheckModel | None = None) -> Inspected:
+    """
+    Raises:
+        ConfigError: so much is wrong that there is no job to look at.
+    """
+    translate_ark_names(file)
+    checked = check_keys(file)
+    config, file_problems = _with_absolute_paths(checked, file, check_model)
+    problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
+    return Inspected(file, config, checked.trusted, problems)
+
+
+def _with_absolute_paths(
+    checked: Checked, file: JobFile, check_model: CheckModel | None
+) -> tuple[JobConfig, list[Problem]]:
+    """Resolve every path of a configuration, and report those that lead nowhere."""
+    config = checked.config
+    problems: list[Problem] = []
+
+    def missing(path: KeyPath, message: str, fix: str | None = None) -> None:
+        if checked.trusted(path):
+            text = f"{dotted(path)}: {message}"
+            problems.append(Problem(place=file.place(path), message=text, fix=fix))
+
+    workspace = _resolve(file.path.resolve().parent, config.workspace_dir)
+    if not os.path.isdir(workspace):
+        missing(("workspace_dir",), f"no such folder: {workspace}", "it is relative to the job file")
+        return config, problems
+    datasets = [
+        dataset.model_copy(update={"file_name": str(_resolve(workspace, dataset.file_name))})
+        for dataset in config.datasets
+    ]
+    for index, dataset in enumerate(datasets):
+        if not os.path.isfile(dataset.file_name):
+            missing(
+                ("datasets", index, "file_name"),
+                f"no such file: {dataset.file_name}",
+                _near_file(dataset.file_name),
+            )
+    functions = [
+        function.model_copy(
+            update={
+                "fcmodel": function.fcmodel.model_copy(
+                    update={"zipdir": str(_resolve(workspace, function.fcmodel.zipdir))}
+                )
+            }
+        )
+        for function in config.functions
+    ]
+    for index, function in enumerate(functions):
+        here: KeyPath = ("functions", index, "fcmodel")
+        if not os.path.isdir(function.fcmodel.zipdir):
+            missing(
+                (*here, "zipdir"), f"no such folder: {function.fcmodel.zipdir}", "relative to workspace_dir"
+            )
+        elif complaint := _code_problem(function.fcmodel):
+            missing((*here, "classpath"), *complaint)
+
+    def named_model(path: KeyPath, name: str) -> str:
+        if os.path.isdir(workspace / name):
+            return str(_resolve(workspace, name))
+        if name.startswith((".", "/", "~")) and not os.path.isdir(os.path.expanduser(name)):
+            missing(path, f"no such folder: {_resolve(workspace, name)}", "it is relative to workspace_dir")
+        elif check_model is not None and (wrong := check_model(name)) is not None:
+            missing(path, *wrong)
+        return name
+
+    training = config.training
+    if training.teacher_model is not None:
+        teacher = named_model(("training", "teacher_model"), training.teacher_model)
+        training = training.model_copy(update={"teacher_model": teacher})
+    resolved = {
+        "workspace_dir": str(workspace),
+        "datasets": tuple(datasets),
+        "functions": tuple(functions),
+        "model": config.model.model_copy(update={"name": named_model(("model",), config.model.name)}),
+        "training": training,
+    }
+    return config.model_copy(update=resolved), problems
+
+
+def _resolve(workspace: Path, name: str) -> Path:
+    return (workspace / os.path.expanduser(name)).resolve()
+
+
+def _code_problem(code: FunctionModel) -> tuple[str, str | None] | None:
+    """What is wrong with a class path, as far as files tell; nothing is imported."""
+    form = "write path/file.py:Class or pkg.mod.Class"
+    file_part, colon, name = code.classpath.rpartition(":")
+    if colon:
+        if not file_part.endswith(".py") or not name.isidentifier():
+            return f"{code.classpath!r} names no class", form
+        return None if os.path.isfile(Path(code.zipdir) / file_part) else _no_file(code, file_part)
+    parts = code.classpath.split(".")
+    if len(parts) < 2 or not all(part.isidentifier() for part in parts):
+        return f"{code.classpath!r} names no class", form
+    # The module may be installed instead; only where its first part lies in the workspace must the rest, too.
+    module = Path(code.zipdir, *parts[:-1])
+    if not Path(code.zipdir, parts[0]).is_dir() or module.is_dir() or module.with_suffix(".py").is_file():
+        return None
+    return _no_file(code, f"{'/'.join(parts[:-1])}.py")
+
+
+def _no_file(code: FunctionModel, name: str) -> tuple[str, str | None]:
+    return f"no such file: {Path(code.zipdir) / name}", "it is relative to zipdir, that to workspace_dir"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """Two or more keys that cannot both hold; the first is the one to point at."""
+
+    keys: tuple[str, ...]
+    broken: bool
+    message: str
+    fix: str
+
+
+def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
+    """What the schema cannot see: keys against each other and against the number of rows."""
+    hyper = config.hyper_parameters
+    # A row of plain text is cut into as many examples as it takes.
+    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    if num_rows == 0:
+        index = next(at for at, dataset in enumerate(config.datasets) if dataset.type == "training")
+        where: KeyPath = ("datasets", index, "file_name")
+        message = f"{dotted(where)}: no rows to train on"
+        yield Problem(place=file.place(where), message=message, fix="write one JSON object a line")
+    for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
+        paths = [(*HYPER, key) for key in rule.keys]
+        if rule.broken and all(checked.trusted(path) for path in paths):
+            text = f"{dotted(paths[0])}: {rule.message}"
+            yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
+    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
+    for path, message, fix in type_complaints(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    for path, message, fix in watch_rules(config) if type_is_clear else ():
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    for index, key, message, fix in reward_rules(config.functions):
+        path: KeyPath = ("functions", index, *key)
+        if checked.trusted(path):
+            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
+    rewards = [function for function in config.functions if function.type.value != "rollout"]
+    if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
+        index = config.functions.index(rewards[0])
+        message = f"functions[{index}].weight: every weight is 0, so every reward would be"
+        place = file.place(("functions", index, "weight"))
+        yield Problem(place=place, message=message, fix="give at least one reward a weight above 0")
+
+
+def _length_rules(hyper: HyperParameters) -> list[_Rule]:
+    tokens = hyper.max_tokens or 0
+    return [
+        _Rule(
+            ("max_tokens", "max_length"),
+            tokens >= hyper.max_length,
+            f"{tokens} leaves no room for a prompt: max_length is {hyper.max_length}",
+            "lower max_tokens or raise max_length",
+        ),
+        _Rule(
+            ("lr_warmup_steps", "max_steps"),
+            hyper.max_steps is not None and hyper.lr_warmup_steps > hyper.max_steps,
+            f"{hyper.lr_warmup_steps} exceeds max_steps {hyper.max_steps}: the full rate is never reached",
+            "lower it, or write -1 for 3 % of the run",
+        ),
+    ]
+
+
+def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
+    if num_rows is None:
+        return []
+    steps = total_steps(hyper, num_rows)
+    return [
+        _Rule(
+            ("batch_size",),
+            hyper.batch_size > num_rows > 0,
+            f"{hyper.batch_size} is more than the {num_rows} rows of the training dataset",
+            f"set it to at most {num_rows}, or add rows",
+        ),
+        _Rule(
+            ("lr_warmup_steps", "batch_size", "n_epochs", "max_steps"),
+            hyper.lr_warmup_steps > steps > 0 and hyper.lr_warmup_steps <= (hyper.max_steps or math.inf),
+            f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
+            "lower it, or write -1 for 3 % of the run",
+        ),
+        _Rule(
+            ("critic_warmup", "batch_size", "n_epochs", "max_steps"),
+            hyper.critic_warmup >= steps > 0 and hyper.critic_warmup < (hyper.max_steps or math.inf),
+            f"{hyper.critic_warmup} takes all of the run's {steps} steps: the policy would never be trained",
+            f"lower it below {steps}, or raise n_epochs",
+        ),
+    ]
+
+
+def _num_rows(config: JobConfig, checked: Checked) -> int | None:
+    """Training rows of all files together; None where one of them is not there."""
+    files = [
+        (checked.trusted(("datasets", index)), Path(dataset.file_name))
+        for index, dataset in enumerate(config.datasets)
+        if dataset.type == "training"
+    ]
+    if not files or not all(trusted and os.path.isfile(path) for trusted, path in files):
+        return None
+    return sum(count_rows(path) for _, path in files)
+
+
+def _near_file(path: str) -> str:
+    """The nearest file in the same folder, as a question; else what to do."""
+    folder, name = os.path.split(path)
+    try:
+        there = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    except (OSError, ValueError):
+        return "write the rows there"
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.75)
+    return f"did you mean {near[0]!r}?" if near else "write the rows there"
+
+
+def _order(problem: Problem) -> tuple[str, int]:
+    """By file, then line."""
+    name, _, line = problem.place.rpartition(":")
+    return (name, int(line)) if line.isdigit() else (problem.place, 0)

@@ -1,0 +1,217 @@
+"""Rows of a file -> samples in seeded order: all checked before any work, every bad row reported at once.
+
+A file is JSON lines, plain or packed with gzip, or Parquet. A row is Bailian's `{"messages": [...],
+"rollout_extra": {...}}` or Ark's, with `extra` for `rollout_extra`; `ground_truth`, `tools` and `sample_id`
+are optional columns beside them. The reference answer is the `ground_truth` column, else the key of that name
+in `rollout_extra`; functions get it as `ground_truth`, and `rollout_extra` whole.
+
+Called by `cli` before anything starts; `rl.loop` draws batches from it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from strop.bilingual import both
+from strop.data.row_files import count_rows as count_rows
+from strop.data.row_files import numbered_lines as numbered_lines
+from strop.data.rows import read_row
+from strop.errors import DataError, Problem, StropError
+from strop.schema.sample import Sample
+
+Item = TypeVar("Item", default=Sample)
+"""What a dataset holds: samples to sample answers for, or examples to learn from as they are."""
+
+PromptLength = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None], int]
+"""Tokens of a rendered prompt; `ports.Capture.prompt_length`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw(Generic[Item]):
+    """The samples of one step; the next goes on `next_index` rows into the order of `next_epoch`."""
+
+    epoch: int
+    samples: tuple[Item, ...]
+    next_epoch: int
+    next_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset(Generic[Item]):
+    """All samples of a file, in its order. `notes` are sentences a person should read."""
+
+    path: Path
+    samples: tuple[Item, ...]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        """Full batches in one pass. The rows left over are dropped from that pass; each pass leaves others.
+
+        Raises:
+            DataError: not even one full batch.
+        """
+        if len(self) < batch_size:
+            message = f"{len(self)} rows, but one step takes batch_size = {batch_size} of them"
+            fix = f"add rows or set batch_size to at most {len(self)}"
+            raise DataError(str(self.path), [Problem(place=str(self.path), message=message, fix=fix)])
+        return len(self) // batch_size
+
+    def draws(self, batch_size: int, seed: int, *, epoch: int = 0, index: int = 0) -> Iterator[Draw[Item]]:
+        """Batches without end, from a position on."""
+        self.steps_per_epoch(batch_size)
+        while True:
+            draw = self.draw(batch_size, batch_size=batch_size, seed=seed, epoch=epoch, index=index)
+            yield draw
+            epoch, index = draw.next_epoch, draw.next_index
+
+    def draw(self, count: int, *, batch_size: int, seed: int, epoch: int, index: int) -> Draw[Item]:
+        """The next `count` rows, at most a batch, from a position on; each epoch has its own seeded order.
+
+        The order of an epoch depends on `seed` and its number alone, so a run that resumes at a position,
+        also at an epoch's edge, draws what the uninterrupted one would have. An epoch is over when fewer rows
+        than a batch are left in it.
+        """
+        order = list(self.samples)
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        end = index + count
+        more = end + batch_size <= len(order)
+        return Draw(
+            epoch=epoch,
+            samples=tuple(order[index:end]),
+            next_epoch=epoch if more else epoch + 1,
+            next_index=end if more else 0,
+        )
+
+
+def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLength) -> Dataset:
+    """Read and check a whole file of rows. A byte-order mark, CRLF and blank lines are fine.
+
+    Raises:
+        DataError: every bad row, each with `file:line`, field and fix.
+    """
+    samples: list[Sample] = []
+    problems: list[Problem] = []
+    unread: dict[str, int] = {}
+    for number, line in numbered_lines(path):
+        place = f"{path}:{number}"
+        sample, found, extra_keys = read_row(line, place, row=number, file_stem=path.stem)
+        problems += found
+        for key in extra_keys:
+            unread[key] = unread.get(key, 0) + 1
+        if sample is not None:
+            samples.append(sample)
+            problems += _length_problems(sample, place, max_prompt_length, prompt_length)
+    problems += _repeated_ids(samples, path)
+    if not samples and not problems:
+        problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
+    if problems:
+        raise DataError(str(path), problems)
+    notes = [
+        both(
+            f"{path}: the key {key!r} of {count} rows is not handed to functions; move it into rollout_extra",
+            f"{path}：{count} 行的键 {key!r} 不会传给函数；请移入 rollout_extra",
+        )
+        for key, count in unread.items()
+    ]
+    return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
+
+
+def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> Dataset[Item]:
+    """The files of one kind as one dataset, in their order.
+
+    Raises:
+        DataError: an id that stands in two of them.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    first: dict[str, Path] = {}
+    problems: list[Problem] = []
+    for part in parts:
+        for item in part.samples:
+            before = first.setdefault(id_of(item), part.path)
+            if before is not part.path:
+                message = f"sample_id: {id_of(item)!r} is also an id of {before}"
+                fix = "give each row its own, or rename one of the files: ids are made of a file's name"
+                problems.append(Problem(place=str(part.path), message=message, fix=fix))
+    if problems:
+        raise DataError(str(parts[-1].path), problems)
+    return Dataset(
+        path=parts[0].path,
+        samples=tuple(item for part in parts for item in part.samples),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
+    """Say so when prompts to be validated on are also trained on: such a curve flatters."""
+    trained = {_prompt_key(sample) for sample in training.samples}
+    repeated = [sample.row for sample in validation.samples if _prompt_key(sample) in trained]
+    if not repeated:
+        return ()
+    return (
+        both(
+            f"{validation.path}: {len(repeated)} of {len(validation)} prompts are also in {training.path} "
+            f"(first: row {repeated[0]}); validation on them says little",
+            f"{validation.path}：{len(validation)} 条提示词中有 {len(repeated)} 条也在 {training.path} 中"
+            f"（首条：第 {repeated[0]} 行）；在其上验证说明不了什么",
+        ),
+    )
+
+
+def _length_problems(
+    sample: Sample, place: str, max_prompt_length: int, prompt_length: PromptLength
+) -> list[Problem]:
+    try:
+        length = prompt_length(sample.messages, sample.tools)
+    except (StropError, ValueError) as error:
+        message = f"messages: the model's chat template refuses them: {error}"
+        return [Problem(place=place, message=message)]
+    if length <= max_prompt_length:
+        return []
+    message = f"messages: the prompt has {length} tokens, max_prompt_length is {max_prompt_length}"
+    return [Problem(place=place, message=message, fix="shorten it or raise max_prompt_length")]
+
+
+def _repeated_ids(samples: Iterable[Sample], path: Path) -> list[Problem]:
+    first: dict[str, int] = {}
+    problems: list[Problem] = []
+    for sample in samples:
+        row = first.setdefault(sample.sample_id, sample.row)
+        if row != sample.row:
+            message = f"sample_id: {sample.sample_id!r} is already the id of row {row}"
+            problems.append(
+                Problem(place=f"{path}:{sample.row}", message=message, fix="give each row its own")
+            )
+    return problems
+
+
+def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
+    first: dict[str, int] = {}
+    repeats = [
+        (row, sample.row)
+        for sample in samples
+        if (row := first.setdefault(_prompt_key(sample), sample.row)) != sample.row
+    ]
+    if not repeats:
+        return []
+    row, again = repeats[0]
+    return [
+        both(
+            f"{path}: {len(repeats)} prompts stand there before (first: row {again} repeats row {row})",
+            f"{path}：{len(repeats)} 条提示词重复（首条：第 {again} 行与第 {row} 行相同）",
+        )
+    ]
+
+
+def _prompt_key(sample: Sample) -> str:
+    return json.dumps([sample.messages, sample.tools], sort_keys=True)

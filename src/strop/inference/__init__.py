@@ -1,0 +1,1 @@
+"""SAMPLE and SERVE: `local` is the engine, `gateway` captures what agents sample, `serving` answers."""

@@ -1,0 +1,217 @@
+"""A job -> its trainer's process: started apart from the server, found again after its restart, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strop.bilingual import Bilingual, both
+from strop.errors import StoreError
+from strop.memory import with_huge_pages
+from strop.schema.job import Job
+from strop.service.settings import Settings
+from strop.store.jobs import process_of
+from strop.store.processes import ProcessMark, is_gone, process_with
+
+LOG = "trainer.log"
+_DEVICE = "device"
+_TAIL_BYTES = 64 * 1024
+_LAST_WORDS_S = 30.0
+"""A trainer whose job has ended closes its workers and its database within this."""
+
+TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alarms:
+    arguments: tuple[str, ...] = ()
+    descriptors: tuple[int, ...] = ()
+
+
+class Trainers:
+    """The trainers' processes. Those that this server started are reaped, and their exit status is known.
+
+    Concurrency:
+        For one thread at a time.
+    """
+
+    def __init__(self, settings: Settings, command: Sequence[str] = TRAINER_COMMAND) -> None:
+        self._settings = settings
+        self._command = tuple(command)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._listening: list[threading.Thread] = []
+        self._exits: dict[str, int] = {}
+
+    def folder(self, job_id: str) -> Path:
+        return self._settings.home / "jobs" / job_id
+
+    def start(self, job_id: str, *, device: int | None) -> ProcessMark:
+        """Start one. It leads a session of its own, so that the server's end is not its end; a private
+        server's is tied to it: when the other end of its stdin closes, it ends.
+
+        Raises:
+            StoreError: the machine refused.
+        """
+        folder, private = self.folder(job_id), self._settings.private
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if device is not None:
+                (folder / _DEVICE).write_text(str(device))
+            with (folder / LOG).open("ab") as log, self._alarms() as alarms:
+                child = subprocess.Popen(
+                    [*self._command, job_id, *(["--tied"] if private else []), *alarms.arguments],
+                    stdin=subprocess.PIPE if private else subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=None if private else self._settings.home,
+                    env=self._environment(device),
+                    start_new_session=True,
+                    pass_fds=alarms.descriptors,
+                )
+        except OSError as error:
+            raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
+        self._children[job_id] = child
+        self._exits.pop(job_id, None)
+        mark = process_with(child.pid)
+        # One that ended at once is a zombie until it is reaped, and has no mark any more.
+        return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
+
+    @contextlib.contextmanager
+    def _alarms(self) -> Generator[_Alarms]:
+        """A pipe by which a trainer reaches its command past the database; it ends with the trainer."""
+        heard = self._settings.on_alarm
+        if heard is None:
+            yield _Alarms()
+            return
+        ours, theirs = os.pipe()
+        listening = threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True)
+        listening.start()
+        self._listening.append(listening)
+        try:
+            yield _Alarms(arguments=("--alarms", str(theirs)), descriptors=(theirs,))
+        finally:
+            os.close(theirs)
+
+    def reap(self) -> None:
+        """Collect the trainers that have ended; their exit status is kept until it is taken."""
+        for job_id, child in list(self._children.items()):
+            code = child.poll()
+            if code is not None:
+                self._exits[job_id] = code
+                _untie(self._children.pop(job_id))
+
+    def lives(self, job: Job) -> bool:
+        """Whether the job's trainer is there. One that nobody has claimed is not."""
+        child = self._children.get(job.job_id)
+        if child is not None and child.poll() is None:
+            return True
+        mark = process_of(job)
+        return mark is not None and not is_gone(mark)
+
+    def kill(self, job: Job) -> None:
+        """End the trainer and its whole group now."""
+        mark = process_of(job)
+        if mark is not None and not is_gone(mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(mark.pid, signal.SIGKILL)
+
+    def device_of(self, job_id: str) -> int | None:
+        """The GPU that the job's trainer was last started on, by whichever server."""
+        try:
+            return int((self.folder(job_id) / _DEVICE).read_text())
+        except (OSError, ValueError):
+            return None
+
+    def take_exit(self, job_id: str) -> int | None:
+        """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
+        self.reap()
+        return self._exits.pop(job_id, None)
+
+    def tail(self, job_id: str, *, lines: int) -> list[str]:
+        """The last lines that the process itself wrote, outside its own recording."""
+        try:
+            with (self.folder(job_id) / LOG).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                text = log.read().decode("utf-8", "replace")
+        except OSError:
+            return []
+        return [line for line in text.splitlines() if line.strip()][-lines:]
+
+    def let_go(self) -> None:
+        """Leave the trainers to themselves: the server ends, they do not."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.returncode = 0  # else Popen takes a living child for forgotten, and warns
+        self._children.clear()
+
+    def end(self) -> None:
+        """Give every trainer whose job has ended the time to end, then end them all. All alarms are heard."""
+        for child in self._children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_LAST_WORDS_S)
+            _untie(child)
+            child.wait()
+        self._children.clear()
+        for one in self._listening:
+            one.join(_LAST_WORDS_S)  # its pipe ended with the trainer
+
+    def forget_log(self, job_id: str) -> None:
+        """Begin the log anew, once its lines are in the store."""
+        with contextlib.suppress(OSError):
+            (self.folder(job_id) / LOG).unlink()
+
+    def _environment(self, device: int | None) -> dict[str, str]:
+        settings = self._settings
+        environment = {
+            **with_huge_pages(os.environ),
+            "STROP_HOME": str(settings.home),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if settings.database_url is not None:
+            environment["STROP_DATABASE_URL"] = settings.database_url
+        if settings.storage_url is not None:
+            environment["STROP_STORAGE_URL"] = settings.storage_url
+        if device is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = str(device)
+        return environment
+
+
+def _listen(descriptor: int, heard: Callable[[str, str, int], None]) -> None:
+    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError):  # cut off in mid-line
+                en, zh, at = json.loads(line)
+                heard(en, zh, at)
+
+
+def _untie(child: subprocess.Popen[bytes]) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+
+
+def exit_text(code: int | None) -> Bilingual:
+    """How a trainer ended, for people.
+
+    >>> exit_text(-9)
+    'was killed by SIGKILL; mostly that is the system, out of memory'
+    """
+    if code is None:
+        return both("ended without a word", "无声退出")
+    if code >= 0:
+        return both(f"exited with status {code} without a word", f"以状态 {code} 退出，没有说明")
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    told = both(f"was killed by {name}", f"被 {name} 杀死")
+    if code == -signal.SIGKILL:
+        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
+    return told

@@ -1,0 +1,110 @@
+"""Packs cut and joined into forests."""
+
+from dataclasses import fields
+
+import torch
+
+from fakes.packs import random_pack, sequence
+from strop.learners.local.packed_trees import PackedTrees, make_forests
+from strop.rl.batch import pack
+
+PROMPT, LEFT, RIGHT = [10, 11], [20, 21, 22], [20, 31]
+
+
+def small_pack():
+    return pack(
+        [
+            sequence(PROMPT, RIGHT, advantage=-1.0, weight=0.5, behaviour=[-0.1, -0.2]),
+            sequence(PROMPT, LEFT, advantage=1.0, behaviour=[-0.3, -0.4, -0.5]),
+        ]
+    )
+
+
+def test_a_forest_keeps_only_nodes_that_predict_something():
+    [forest] = make_forests([small_pack()], max_nodes=100)
+    assert forest.token_ids_N.tolist() == [10, 11, 20, 21]  # 22 and 31 end their sequences
+    assert forest.positions_N.tolist() == [0, 1, 2, 3]
+    assert forest.subtree_end_N.tolist() == [4, 4, 4, 4]
+
+
+def test_rows_name_the_edges_of_their_tokens_in_order():
+    [forest] = make_forests([small_pack()], max_nodes=100)
+    tokens = forest.edge_tokens_E[forest.sequence_edges_ST]
+    assert forest.mask_ST.tolist() == [[True, True, False], [True, True, True]]
+    assert tokens[0, :2].tolist() == RIGHT
+    assert tokens[1].tolist() == LEFT
+    nodes = forest.edge_nodes_E[forest.sequence_edges_ST]
+    assert nodes[0, :2].tolist() == [1, 2]
+    assert nodes[1].tolist() == [1, 2, 3]
+    torch.testing.assert_close(
+        forest.behaviour_logprobs_ST, torch.tensor([[-0.1, -0.2, 0], [-0.3, -0.4, -0.5]])
+    )
+    assert forest.advantages_ST.tolist() == [[-1.0, -1.0, 0.0], [1.0, 1.0, 1.0]]
+    assert forest.weights_S.tolist() == [0.5, 1.0]
+
+
+def test_trees_side_by_side_do_not_see_each_other():
+    [forest] = make_forests([small_pack(), small_pack()], max_nodes=8)
+    mask = forest.attention_mask()[0, 0]
+    assert forest.num_nodes == 8
+    assert not mask[4:, :4].any()
+    assert torch.equal(mask[4:, 4:], torch.ones(4, 4).tril().bool())
+    # Four sampled tokens a tree: 20 after the prompt, 21 and 31 after 20, 22 after 21.
+    assert sorted(forest.edge_nodes_E.tolist()) == [1, 2, 2, 3, 5, 6, 6, 7]
+
+
+def test_branches_see_their_ancestors_and_not_each_other():
+    packed = pack([sequence([1, 2], [3, 4, 9]), sequence([1, 2], [5, 6, 9])])
+    [forest] = make_forests([packed], max_nodes=100)
+    assert forest.token_ids_N.tolist() == [1, 2, 3, 4, 5, 6]
+    assert forest.attention_mask()[0, 0].int().tolist() == [
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0, 0],
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 0, 0, 1, 0],
+        [1, 1, 0, 0, 1, 1],
+    ]
+
+
+def test_packs_are_joined_up_to_the_bound_and_no_further():
+    packs = [random_pack(seed) for seed in range(4)]
+    sizes = [make_forests([one], max_nodes=1000)[0].num_nodes for one in packs]
+    forests = make_forests(packs, max_nodes=sizes[0] + sizes[1])
+    assert forests[0].num_nodes == sizes[0] + sizes[1]
+    assert sum(forest.num_nodes for forest in forests) == sum(sizes)
+
+
+def test_a_pack_beyond_the_bound_is_split_by_its_sequences():
+    whole = random_pack(0)
+    forests = make_forests([whole], max_nodes=10)
+    assert len(forests) > 1
+    assert sum(len(forest.mask_ST) for forest in forests) == 3
+    rows = [
+        forest.edge_tokens_E[forest.sequence_edges_ST[row][forest.mask_ST[row]]].tolist()
+        for forest in forests
+        for row in range(len(forest.mask_ST))
+    ]
+    assert rows == [[whole.edge_tokens[edge] for edge in edges] for edges in whole.sequence_edges]
+
+
+def test_one_sequence_longer_than_the_bound_is_not_cut():
+    [forest] = make_forests([pack([sequence(range(3, 13), [20, 21])])], max_nodes=4)
+    assert forest.num_nodes == 11
+
+
+def test_sequences_without_a_sampled_token_are_left_out():
+    assert make_forests([pack([sequence([1, 2, 3], [])])], max_nodes=10) == []
+
+
+def test_the_first_pack_of_a_forest_is_the_forest_of_that_pack_alone():
+    first, second = random_pack(0, lengths=(3, 6, 4)), random_pack(1, lengths=(9, 12, 8))
+    [both], [alone] = (make_forests(packs, max_nodes=500) for packs in ([first, second], [first]))
+    cut = both.first_pack()
+    assert cut.num_nodes == alone.num_nodes < both.num_nodes
+    for field in fields(PackedTrees):
+        found, expected = getattr(cut, field.name), getattr(alone, field.name)
+        if isinstance(expected, torch.Tensor):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        else:
+            assert found == expected
