@@ -391,7 +391,7 @@ _KIND_TEXTS = {
 
 
 def interpreter(python: str | None = None) -> str:
-    """The one named, or this process's, by a path that also holds in a box: without folders that are not there.
+    """The one named, or this process's, by a path that names no folder which a box lacks.
 
     >>> interpreter("/opt/project/../python/bin/python")
     '/opt/python/bin/python'
