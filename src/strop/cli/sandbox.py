@@ -141,7 +141,7 @@ def serve(
 def _answer(served: object, sandbox: Sandbox, host: str, port: int) -> None:
     import uvicorn
 
-    from strop.inference.gateway.listening import bind
+    from strop.inference.chat.endpoint import bind
 
     listener = bind(host, port)
 
