@@ -246,12 +246,13 @@ def _server() -> Finding:
 
 def _sandbox() -> Finding:
     """Only jobs that run what a model wrote need it."""
-    from strop.sandbox.isolation import open_isolation
+    from strop_sandbox.errors import SandboxError
+    from strop_sandbox.isolation import open_isolation
 
     try:
         opened = open_isolation()
-    except (StropError, OSError) as error:
-        fix = error.fix if isinstance(error, StropError) else None
+    except (SandboxError, OSError) as error:
+        fix = error.fix if isinstance(error, SandboxError) else None
         return Finding(
             name="sandbox",
             state=State.WARNING,
