@@ -28,6 +28,22 @@ class JobStatus(StrEnum):
         return not ALLOWED_MOVES[self]
 
 
+class TrainingType(StrEnum):
+    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences,
+    or plain text."""
+
+    REINFORCEMENT = "reinforcement"
+    PG_OPD = "pg_opd"
+    SFT = "sft"
+    DPO = "dpo"
+    CPT = "cpt"
+
+    @property
+    def offline(self) -> bool:
+        """Whether it learns from rows alone: nothing is sampled and no function runs."""
+        return self in (TrainingType.SFT, TrainingType.DPO, TrainingType.CPT)
+
+
 class JobKind(StrEnum):
     """What a job is for: to train a model, or only to measure one."""
 
