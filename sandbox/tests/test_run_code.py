@@ -258,6 +258,29 @@ def test_every_language_of_the_table_reads_and_prints(service, language: str) ->
     assert language in ("pytest", "junit", "jest", "go_test") or reply["run_result"]["stdout"].strip() == "42"
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class A { public static void main(String[] a) { System.out.println(42); } }",
+        "package x.y;\npublic class A { public static void main(String[] a) { System.out.println(new B().n); } }\n"
+        "class B { int n = 42; }",
+        "public class Tool { static int n = 42; }\nclass Run { public static void main(String[] a) { System.out.println(Tool.n); } }",
+    ],
+    ids=["no public class", "a package", "another class is public"],
+)
+def test_a_java_program_is_found_whatever_its_class_is_called(service, code: str) -> None:
+    if "java" not in service.sandbox.toolchains.found and not REQUIRED:
+        pytest.skip(service.sandbox.toolchains.missing["java"])
+    told = service.run(code, "java", compile_timeout=60)
+    assert (told["status"], told["run_result"]["stdout"]) == ("Success", "42\n"), told
+
+
+def test_a_number_of_any_length_is_printed_also_by_another_interpreter(service) -> None:
+    code = "import subprocess, sys\nprint(len(str(10 ** 5000)), flush=True)\n"
+    code += "subprocess.run([sys.executable, '-c', 'print(int(\"9\" * 5000) % 10)'])"
+    assert service.run(code)["run_result"]["stdout"] == "5001\n9\n"
+
+
 @pytest.mark.parametrize("language", sorted(BROKEN))
 def test_what_does_not_compile_is_not_run(service, language: str) -> None:
     here(service, language)

@@ -37,10 +37,10 @@ class Toolchain:
     jars: str
     roots: tuple[str, ...]
 
-    def command(self, words: tuple[str, ...], file: str, memory_bytes: int) -> list[str]:
+    def command(self, words: tuple[str, ...], *, file: str, entry: str, memory_bytes: int) -> list[str]:
         values = {
             "{file}": file,
-            "{class}": file.rpartition(".")[0],
+            "{class}": entry,
             "{jars}": self.jars,
             "{heap_mb}": str(max(32, int(memory_bytes / MIB * _COMPILER_SHARE))),
         }

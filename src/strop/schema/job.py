@@ -125,8 +125,8 @@ class Job(_Record):
 
 
 class Checkpoint(_Record):
-    """A folder on disk that has passed its manifest. `validation` is mean@1 at that step, or the loss, where measured;
-    `best`: of the job's it is the best by that. `removed_at`: since when the folder is gone."""
+    """A folder on disk that has passed its manifest. `validation` is what was measured at that step: mean@1,
+    or the loss. `best`: none of its job validated better. `removed_at`: since when the folder is gone."""
 
     checkpoint_id: str
     job_id: str

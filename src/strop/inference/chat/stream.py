@@ -9,52 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any
 
 import orjson
-from fastapi import Response
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from strop.inference.gateway.errors import ClientGone, RequestRefused, refusal_of
-from strop.inference.gateway.openai_types import ChatRequest
-from strop.inference.gateway.replies import chunk, closing_chunks, whole_stream
-from strop.inference.gateway.tool_calls import ShownText
+from strop.inference.chat.call import ChatCall
+from strop.inference.chat.errors import ClientGone, RequestRefused, refusal_of, unknown_url
+from strop.inference.chat.replies import chunk, closing_chunks, whole_stream
+from strop.inference.chat.tool_calls import ShownText
 from strop.schema.deployment import USAGE_COMMENT
-from strop.schema.sampling import Completion, CompletionChunk
 
 _MEDIA_TYPE = "text/event-stream; charset=utf-8"
 _HEADERS = {"content-type": _MEDIA_TYPE, "cache-control": "no-cache"}
 _DONE = b"data: [DONE]\n\n"
-
-
-class OpenCall(Protocol):
-    """A chat call under way, as an answer is made of it; see `strop.inference.gateway.calls.Call`."""
-
-    request: ChatRequest
-    created: int
-
-    @property
-    def reply_id(self) -> str: ...
-
-    @property
-    def model_name(self) -> str: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def interrupt(self, reason: Exception) -> None: ...
-
-    def chunks(self) -> AsyncIterator[tuple[int, CompletionChunk]]: ...
-
-    def logprobs_of(self, piece: Completion | CompletionChunk) -> dict[str, Any] | None: ...
-
-    def reply(self) -> dict[str, Any]: ...
 
 
 class EventStream(Response):
@@ -65,7 +38,7 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, call: OpenCall, *, headers: Mapping[str, str] | None = None, tells_usage: bool = False
+        self, call: ChatCall, *, headers: Mapping[str, str] | None = None, tells_usage: bool = False
     ) -> None:
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
@@ -95,7 +68,7 @@ class EventStream(Response):
             else:
                 await refused(refusal)(scope, receive, send)
 
-    async def _events(self, call: OpenCall) -> AsyncIterator[dict[str, Any]]:
+    async def _events(self, call: ChatCall) -> AsyncIterator[dict[str, Any]]:
         request = call.request
         choices = range(request.num_choices)
         shown = [ShownText(watches_for_tools=request.parses_tools) for _ in choices]
@@ -120,6 +93,54 @@ class EventStream(Response):
             yield event
 
 
+async def answer(
+    call: ChatCall, request: Request, *, headers: Mapping[str, str] | None = None, tells_usage: bool = False
+) -> Response:
+    """Run a call and answer it, as a stream or whole, as its request has it. The body must have been read.
+
+    Raises:
+        EngineError, RequestRefused, ClientGone: what ended a call that does not stream.
+    """
+    if call.request.stream:
+        return EventStream(call, headers=headers, tells_usage=tells_usage)
+    with call, watched(request.receive, call):
+        await call.finish()
+        return JSONResponse(call.reply(), headers=headers)
+
+
+async def answered_or_refused(
+    answering: Awaitable[Response], on_refusal: Callable[[RequestRefused], None]
+) -> Response:
+    """Every failure of a call in OpenAI's form; `on_refusal` hears of it first."""
+    try:
+        return await answering
+    except (ClientGone, ClientDisconnect):
+        return Response(status_code=499)
+    except Exception as error:  # noqa: BLE001 - HTTP edge: every failure of a call is answered in OpenAI's form
+        refusal = refusal_of(error)
+        on_refusal(refusal)
+        return refused(refusal)
+
+
+def refuse_in_openai_form(app: FastAPI) -> None:
+    """Answer what no route took, and what a route refused, as OpenAI's clients expect it."""
+
+    @app.exception_handler(RequestRefused)
+    async def refuse(request: Request, error: RequestRefused) -> Response:
+        return refused(error)
+
+    @app.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        served = "POST /chat/completions and GET /models"
+        return refused(unknown_url(request, served, status=error.status_code))
+
+
+def bearer(request: Request) -> str | None:
+    """The key in the request's Authorization header; None where there is no bearer key."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
 def refused(refusal: RequestRefused) -> Response:
     return JSONResponse(refusal.body, status_code=refusal.http_status, headers=refusal.headers)
 
@@ -131,7 +152,7 @@ def replayed(reply: dict[str, Any], *, wants_usage: bool) -> Response:
 
 
 @contextlib.contextmanager
-def watched(receive: Receive, call: OpenCall) -> Iterator[None]:
+def watched(receive: Receive, call: ChatCall) -> Iterator[None]:
     """Interrupt the call when its client closes the connection. The request's body must have been read."""
 
     async def watch() -> None:

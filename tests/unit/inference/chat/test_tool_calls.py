@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strop.inference.gateway.tool_calls import MalformedToolCall, ShownText, ToolCall, parse_tool_calls
+from strop.inference.chat.tool_calls import MalformedToolCall, ShownText, ToolCall, parse_tool_calls
 
 
 def test_a_call_keeps_the_argument_text_that_was_sampled() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from fakes.tokenizer import CHATML, CHATML_TOOLS, tiny_tokenizer
 from strop.errors import ModelError
-from strop.inference.gateway.answers import TextTokens
-from strop.inference.gateway.errors import RequestRefused
+from strop.inference.chat.answers import TextTokens
+from strop.inference.chat.errors import RequestRefused
 
 CHATML_DROPS_EARLIER_THINKING = CHATML.replace(
     "message['content'] +",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strop.inference.gateway.errors import RequestRefused
+from strop.inference.chat.errors import RequestRefused
 from strop.inference.gateway.idempotency import IdempotencyCache, Identity
 
 

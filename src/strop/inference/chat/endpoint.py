@@ -1,4 +1,4 @@
-"""App + address -> a server in a running event loop: the one uvicorn set-up of every chat address."""
+"""App + address -> a server in a running event loop, reading no more than a bound: for every chat address."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
 
 from strop.errors import StropError
+from strop.inference.chat.errors import RequestRefused
 
 _KEEP_ALIVE_S = 75
 """Seconds an idle connection stays: longer than clients keep theirs, so that none closes as it is reused."""
 
 _BACKLOG = 2048
+
+BODY_LIMIT = 16 * 2**20
+"""Bytes. Far beyond any context in text form."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -83,3 +88,15 @@ class GuestServer(uvicorn.Server):
         finally:
             if timer is not None:
                 timer.cancel()
+
+
+async def read_body(request: Request) -> bytes:
+    """Raises:
+    RequestRefused: 413 beyond `BODY_LIMIT`.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_LIMIT:
+            raise RequestRefused(f"the body exceeds {BODY_LIMIT} bytes", status=413, code="body_too_large")
+    return bytes(body)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from strop.inference.gateway.errors import RequestRefused
+from strop.inference.chat.errors import RequestRefused
 from strop.schema.sampling import MIN_TOP_P, MOST_TOKENS, checked_temperature
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {

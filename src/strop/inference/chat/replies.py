@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from strop.inference.gateway.sampling import derive_seed
-from strop.inference.gateway.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
+from strop.inference.chat.sampling import derive_seed
+from strop.inference.chat.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
 from strop.schema.sampling import FinishReason, Likeliest
 
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import ModelError
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.messages import for_template
-from strop.inference.gateway.tool_text import in_plain_turns
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.messages import for_template, in_plain_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

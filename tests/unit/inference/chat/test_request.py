@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.openai_types import checked_request, parse_request
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.request import checked_request, parse_request
 
 MESSAGES = [{"role": "user", "content": "x"}]
 TOOL = {"type": "function", "function": {"name": "add"}}

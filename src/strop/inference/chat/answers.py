@@ -11,8 +11,8 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.render import PrefixEntry, Renderer
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.render import PrefixEntry, Renderer
 from strop.schema.example import Answer
 
 if TYPE_CHECKING:

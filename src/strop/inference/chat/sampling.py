@@ -10,8 +10,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.openai_types import ChatRequest
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.request import ChatRequest
 from strop.schema.sampling import MIN_TRAINED_TEMPERATURE, SamplingParams, seed_of
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fakes.tokenizer import CHATML_DROPS_THINKING, CHATML_TOOLS, tiny_tokenizer
 from strop.errors import ModelError
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.render import PrefixEntry, Renderer
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.render import PrefixEntry, Renderer
 
 USER = {"role": "user", "content": "What is 12 plus 30?"}
 TOOL = {"type": "function", "function": {"name": "calculator", "parameters": {"type": "object"}}}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from strop.inference.gateway.errors import RequestRefused
-from strop.inference.gateway.openai_types import checked_request
-from strop.inference.gateway.sampling import check_trainable, derive_seed, params_for
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.request import checked_request
+from strop.inference.chat.sampling import check_trainable, derive_seed, params_for
 from strop.schema.sampling import SamplingParams
 
 OWN = SamplingParams(max_tokens=64, temperature=0.9)
