@@ -26,22 +26,7 @@ from strop.config.section import Section
 from strop.config.watching import DiagnosisConfig, TrackerConfig
 from strop.schema.function import FunctionType
 from strop.schema.model import MODEL_NAME
-
-
-class TrainingType(StrEnum):
-    """What a job learns from: rewards, a teacher that judges the student's own tokens, answers, preferences,
-    or plain text."""
-
-    REINFORCEMENT = "reinforcement"
-    PG_OPD = "pg_opd"
-    SFT = "sft"
-    DPO = "dpo"
-    CPT = "cpt"
-
-    @property
-    def offline(self) -> bool:
-        """Whether it learns from rows alone: nothing is sampled and no function runs."""
-        return self in (TrainingType.SFT, TrainingType.DPO, TrainingType.CPT)
+from strop.schema.training import TrainingType as TrainingType
 
 
 class DataSource(StrEnum):
