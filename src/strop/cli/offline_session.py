@@ -26,7 +26,7 @@ from strop.config.notes import total_steps
 from strop.data.dataset import Dataset
 from strop.data.examples import load_examples
 from strop.errors import ModelError
-from strop.inference.gateway.answers import TextTokens
+from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.offline_update import OfflineLearner

@@ -199,7 +199,11 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         status=JobStatus.SUCCEEDED,
         steps=position.step,
         checkpoint=resumed.checkpoint,
-        best=best_below(resumed.checkpoint.parent, kept_in(resumed.saved), lower_is_better=False),
+        best=best_below(
+            resumed.checkpoint.parent,
+            kept_in(resumed.saved),
+            lower_is_better=config.training_type.lower_is_better,
+        ),
         validations=position.validations,
         sampled_tokens=position.sampled_tokens,
         trained_tokens=position.trained_tokens,

@@ -22,9 +22,9 @@ from strop.config.hyper_parameters import TruncationPolicy as TruncationPolicy
 from strop.config.runtime import FunctionRuntime as FunctionRuntime
 from strop.config.runtime import Timeout, Weight
 from strop.schema.function import FunctionType
-from strop.schema.job import TrainingType as TrainingType
 from strop.schema.model import MODEL_NAME
 from strop.schema.section import Contradiction, Section
+from strop.schema.training import TrainingType as TrainingType
 from strop.schema.watching import DiagnosisConfig, TrackerConfig
 
 

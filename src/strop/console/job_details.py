@@ -88,7 +88,6 @@ def details(
         older=events[NUM_EVENTS - 1].id if len(events) > NUM_EVENTS else None,
         lineage=lineage,
         cost=cost,
-        on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
         findings=[(one, RULES.get(one.rule), _strips(one)) for one in reversed(findings)],
         datasets=_datasets(here.job.config),

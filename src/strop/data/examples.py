@@ -16,7 +16,7 @@ from strop.data.offline_rows import OfflineRow, read_offline_row
 from strop.errors import DataError, Problem, StropError
 from strop.schema import batch
 from strop.schema.example import Answer, Example
-from strop.schema.job import TrainingType
+from strop.schema.training import TrainingType
 
 
 class Tokens(Protocol):

@@ -22,7 +22,7 @@ from strop.data.rows import (
     tool_problems,
 )
 from strop.errors import Problem
-from strop.schema.job import TrainingType
+from strop.schema.training import TrainingType
 
 WEIGHTS = ("weight", "loss_weight")
 """OpenAI's name for what a message weighs in the loss, and Bailian's and Ark's."""
