@@ -130,6 +130,29 @@ def test_help_and_errors_load_no_web_framework() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 
+@pytest.mark.parametrize("words", [["--datasets", "/"], ["check"]])
+def test_the_command_names_bubblewrap_before_it_looks_at_anything_else(words: list[str]) -> None:
+    env = {**os.environ, "STROP_LANG": "en", "PATH": "/nowhere", "STROP_SANDBOX_PYTHON": "/no/python"}
+    command = [sys.executable, "-m", "strop_sandbox", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, fix = done.stderr.splitlines()
+    assert (
+        first
+        == "error: programs cannot be isolated here: not installed: bubblewrap (bwrap), util-linux (prlimit)"
+    )
+    assert "apt install bubblewrap util-linux" in fix
+
+
+def test_a_sandbox_without_a_key_answers_to_the_names_that_it_was_given() -> None:
+    with running("--trusted-host", "box.internal", "--max-running", "1", "--isolation", "none") as (url, _):
+        found = [
+            httpx.get(f"{url}/languages", headers={"host": name}).status_code
+            for name in ("localhost", "box.internal", "rebound.example")
+        ]
+    assert found == [200, 200, 403]
+
+
 def test_without_bubblewrap_it_refuses_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SandboxError, match="bubblewrap") as refused:

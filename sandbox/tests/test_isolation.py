@@ -40,6 +40,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(isolation_module, "Zygote", zygote)
     monkeypatch.setattr(isolation_module, "open_cgroups", groups)
+    monkeypatch.setattr(isolation_module, "_PROGRAMS", ())
     monkeypatch.setattr(isolation_module, "_try", works)
     monkeypatch.setattr(isolation_module, "_write_filter", lambda folder: None)
     return happened

@@ -1,7 +1,7 @@
 """HTTP -> the sandbox: SandboxFusion's paths, bodies and errors, so that its clients notice no difference.
 
-A body that is no request: 422; one that cannot be meant: its status with {detail}; too much at once: 429 with
-Retry-After; a failure of ours: 500 with {detail, traceback}. A program's end is always a 200.
+A body that is not a request: 422; one that makes no sense: its status with {detail}; too much at once: 429
+with Retry-After; a failure of ours: 500 with {detail, traceback}. A program's end is always a 200.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from strop_sandbox.access import AccessMiddleware
 from strop_sandbox.datasets import Datasets
 from strop_sandbox.errors import SandboxError, ThrottledError
 from strop_sandbox.jupyter import run_jupyter
@@ -40,9 +40,7 @@ from strop_sandbox.wire import (
 )
 
 _log = logging.getLogger(__name__)
-_BODY_BYTES = 256 * 2**20
 _OURS = 500
-_OPEN = ("/v1/ping", "/healthz", "/metrics")
 _Answer = TypeVar("_Answer")
 
 
@@ -52,8 +50,13 @@ def create_app(
     datasets: Datasets | None = None,
     test_files: TestFiles,
     api_key: str | None = None,
+    trusted_hosts: Sequence[str] = (),
 ) -> FastAPI:
-    """The routes of one sandbox, which opens and closes with the app."""
+    """The routes of one sandbox, which opens and closes with the app.
+
+    Without `api_key` it is for this machine: it refuses requests sent to another name than loopback's and
+    `trusted_hosts`.
+    """
     datasets = datasets or Datasets()
     submissions = Submissions(sandbox, datasets, test_files)
 
@@ -67,7 +70,7 @@ def create_app(
             test_files.close()
 
     app = FastAPI(title="Strop sandbox", lifespan=lifespan, redoc_url=None)
-    app.add_middleware(AccessMiddleware, api_key=api_key)
+    app.add_middleware(AccessMiddleware, api_key=api_key, trusted_hosts=trusted_hosts)
     _install_failures(app, sandbox)
 
     async def admitted(client: Request, work: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -189,84 +192,3 @@ def _retry_after(sandbox: Sandbox) -> int:
     """Seconds until some of what waits has gone: a guess by what there is."""
     slots = sandbox.slots
     return max(1, min(30, math.ceil(slots.num_admitted / max(1, slots.num_slots) / 4)))
-
-
-class AccessMiddleware:
-    """Bounds bodies and asks for the key, if there is one: a bearer token, or `/key/KEY` before the path.
-
-    The second is for clients that send no header, as all of this protocol do.
-    """
-
-    def __init__(self, app: ASGIApp, api_key: str | None) -> None:
-        self._app, self._key = app, api_key.encode() if api_key is not None else None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = self._given(scope)
-        too_long = _announced(scope) > _BODY_BYTES
-        if (
-            self._key is not None
-            and scope["path"] not in _OPEN
-            and not secrets.compare_digest(given, self._key)
-        ):
-            await JSONResponse(
-                {"detail": "a key is needed: Authorization: Bearer KEY, or /key/KEY before the path"}, 401
-            )(scope, receive, send)
-        elif too_long:
-            await _too_large()(scope, receive, send)
-        else:
-            bounded = _Bounded(scope, receive, send)
-            await self._app(scope, bounded.receive, bounded.send)
-
-    @staticmethod
-    def _given(scope: Scope) -> bytes:
-        parts = scope["path"].split("/", 3)
-        if len(parts) == 4 and parts[1] == "key":
-            scope["path"] = f"/{parts[3]}"
-            scope["raw_path"] = scope["path"].encode()
-            return parts[2].encode(errors="replace")
-        kind, _, key = _header(scope, b"authorization").partition(" ")
-        return key.strip().encode("latin-1") if kind.lower() == "bearer" else b""
-
-
-class _Bounded:
-    """A request that ends once its body is too long, whatever length it announced, if it announced one."""
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self._num_bytes = 0
-        self._started = self._closed = False
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        self._num_bytes += len(message.get("body", b""))
-        if self._num_bytes <= _BODY_BYTES:
-            return message
-        if not self._started:
-            response = _too_large()
-            response.headers["connection"] = "close"
-            await response(self._scope, self._receive, self.send)
-        self._closed = True
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        if self._closed:
-            return
-        self._started = self._started or message["type"] == "http.response.start"
-        await self._send(message)
-
-
-def _too_large() -> JSONResponse:
-    return JSONResponse({"detail": f"a body may have {_BODY_BYTES} bytes"}, 413)
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
-    return next((value.decode("latin-1") for key, value in headers if key == name), "")
-
-
-def _announced(scope: Scope) -> int:
-    text = _header(scope, b"content-length")
-    return int(text) if text.isascii() and text.isdigit() else 0

@@ -15,7 +15,7 @@ from strop_sandbox.errors import ConfigError, Problem, SandboxError
 from strop_sandbox.text import t
 
 if TYPE_CHECKING:
-    from strop_sandbox.isolation import Isolation
+    from strop_sandbox.isolation import Isolation, Kind
     from strop_sandbox.sandbox import Sandbox
     from strop_sandbox.toolchains import Toolchains
 
@@ -75,6 +75,16 @@ def serve(
             ),
         ),
     ] = None,
+    trusted_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="STROP_SANDBOX_TRUSTED_HOSTS",
+            help=t(
+                "Another name than loopback's that it answers to without a key. May be given again.",
+                "未设置密钥时，除回环地址外还可使用的主机名。可多次给出。",
+            ),
+        ),
+    ] = None,
     memory_mb: Annotated[
         int,
         typer.Option(
@@ -130,15 +140,22 @@ def serve(
 
     refuse_open_door(host, api_key)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    kind = _kind(isolation)
     problems = Datasets(datasets)
-    opened, toolchains = _open(isolation, python)
+    opened, toolchains = _open(kind, python)
     sandbox = Sandbox(
         opened,
         toolchains,
         Settings(memory_mb=memory_mb, max_running=max_running, max_waiting=max_waiting),
     )
     test_files = TestFiles(Allowed(hosts=tuple(allow or ()), max_bytes=max_test_mb * 2**20))
-    served = create_app(sandbox, datasets=problems, test_files=test_files, api_key=api_key)
+    served = create_app(
+        sandbox,
+        datasets=problems,
+        test_files=test_files,
+        api_key=api_key,
+        trusted_hosts=trusted_host or (),
+    )
     listener = bind(host, port)
     run_server(served, listener, lambda: _announce(sandbox, host, listener.getsockname()[1]))
 
@@ -174,9 +191,13 @@ def refuse_open_door(host: str, api_key: str | None) -> None:
         )
 
 
-def _open(isolation: str, python: str | None) -> tuple[Isolation, Toolchains]:
-    from strop_sandbox.isolation import Kind, interpreter, open_isolation
-    from strop_sandbox.toolchains import Toolchains
+def _kind(isolation: str) -> Kind | None:
+    """The kind that was asked for, if what it needs is installed; None: whichever works.
+
+    Raises:
+        ConfigError: there is no such kind; SandboxError: a program is missing.
+    """
+    from strop_sandbox.isolation import Kind, refuse_without_programs
 
     kinds = [str(kind) for kind in Kind]
     if isolation not in ("auto", *kinds):
@@ -190,15 +211,23 @@ def _open(isolation: str, python: str | None) -> tuple[Isolation, Toolchains]:
                 )
             ],
         )
-    toolchains = Toolchains(interpreter(python))
     kind = None if isolation == "auto" else Kind(isolation)
+    refuse_without_programs(kind)
+    return kind
+
+
+def _open(kind: Kind | None, python: str | None) -> tuple[Isolation, Toolchains]:
+    from strop_sandbox.isolation import interpreter, open_isolation
+    from strop_sandbox.toolchains import Toolchains
+
+    toolchains = Toolchains(interpreter(python))
     return open_isolation(kind, python=python, roots=toolchains.roots), toolchains
 
 
 @app.command()
 def check(isolation: IsolationOption = "auto", python: PythonOption = None) -> None:
     """"""
-    opened, toolchains = _open(isolation, python)
+    opened, toolchains = _open(_kind(isolation), python)
     try:
         for fact in opened.facts:
             mark = t("holds", "成立") if fact.holds else t("NOT", "不成立")

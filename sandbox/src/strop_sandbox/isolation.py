@@ -24,6 +24,7 @@ from strop_sandbox.cgroups import Cgroups, open_cgroups
 from strop_sandbox.errors import SandboxError
 from strop_sandbox.limits import MIB
 from strop_sandbox.seccomp import filter_bytes, filter_descriptor
+from strop_sandbox.text import t
 from strop_sandbox.zygotes import Zygote
 
 WORK = "/tmp/box"
@@ -54,6 +55,10 @@ _UID_SPAN, _NUM_SPANS = 4096, 480_000
 """Boxes at once, more than a large machine runs; and spans, so many that all ids stay below 2^31."""
 
 _PROBE_S = 20.0
+_PROGRAMS = (("bwrap", "bubblewrap"), ("prlimit", "util-linux"))
+"""What no box starts without, and the Debian package that it comes with."""
+
+_LAST_RESORT = "only where the machine itself is thrown away afterwards: --isolation none"
 
 
 class Kind(StrEnum):
@@ -169,6 +174,7 @@ class Isolation:
             "LANG": "C.UTF-8",
             "USER": "box",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONINTMAXSTRDIGITS": "0",  # as judges have it: a number may be printed, however long
             "PYTHONHASHSEED": "0",  # a program's sets have one order, whenever and wherever it runs
             "MPLBACKEND": "Agg",
             "OMP_NUM_THREADS": "1",
@@ -238,6 +244,24 @@ def _first_uid() -> int:
     return 100_000_000 + os.getpid() % _NUM_SPANS * _UID_SPAN
 
 
+def refuse_without_programs(wanted: Kind | None) -> None:
+    """Raises:
+    SandboxError: what closes boxes in is not installed.
+    """
+    if wanted is Kind.NONE:
+        return
+    missing = {package: name for name, package in _PROGRAMS if shutil.which(name) is None}
+    if missing:
+        named = ", ".join(f"{package} ({name})" for package, name in missing.items())
+        raise SandboxError(
+            t(
+                f"programs cannot be isolated here: not installed: {named}",
+                f"无法在本机隔离程序：未安装 {named}",
+            ),
+            fix=f"apt install {' '.join(missing)}; {_LAST_RESORT}",
+        )
+
+
 def open_isolation(
     wanted: Kind | None = None,
     *,
@@ -250,6 +274,7 @@ def open_isolation(
     Raises:
         SandboxError: none works; nothing is run without walls unless `Kind.NONE` is asked for.
     """
+    refuse_without_programs(wanted)
     python = interpreter(python)
     folder = Path(tempfile.mkdtemp(prefix="strop-sandbox-"))
     try:
@@ -279,9 +304,8 @@ def open_isolation(
             failures.append(f"{kind}: {problem}")
         raise SandboxError(
             "programs cannot be isolated here; " + "; ".join(failures),
-            fix="apt install bubblewrap, and allow user namespaces (sysctl user.max_user_namespaces; "
-            "kernel.apparmor_restrict_unprivileged_userns=0); only where the machine itself is thrown away "
-            "afterwards: --isolation none",
+            fix="allow user namespaces (sysctl user.max_user_namespaces; "
+            f"kernel.apparmor_restrict_unprivileged_userns=0); {_LAST_RESORT}",
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -311,9 +335,6 @@ def _write_filter(folder: Path) -> None:
 
 def _try(isolation: Isolation) -> str:
     """Start one box; the reason why it does not, or nothing."""
-    for name, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux")):
-        if shutil.which(name) is None:
-            return f"{package} ({name}) is not installed"
     seccomp = filter_descriptor()
     read, write = os.pipe()
     try:
@@ -350,7 +371,7 @@ def _add_facts(isolation: Isolation) -> None:
         facts.append(_zygote_fact(isolation))
     facts.append(groups)
     waits = Path("/proc/self/schedstat").exists()
-    en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
+    en, zh = "waiting for a processor does not count as a program's time", "等待处理器的时间不计入程序用时"
     facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
 
 
@@ -411,7 +432,7 @@ def python_roots(python: str) -> tuple[str, ...]:
                 [python, "-c", code], capture_output=True, text=True, check=True
             ).stdout.splitlines()
         except (OSError, subprocess.CalledProcessError) as error:
-            raise SandboxError(f"{python!r} is no Python that starts: {error}") from error
+            raise SandboxError(f"{python!r} cannot be started as a Python interpreter: {error}") from error
     return outside_system(found)
 
 

@@ -1,34 +1,24 @@
 """A language's name -> how its programs are written down, compiled and run: one table, a row each.
 
-Words in a command: `{file}` the program's file, `{class}` its name without the ending, `{jars}` the class
+Words in a command: `{file}` the program's file, `{class}` the class that is run, `{jars}` the class
 path, `{heap_mb}` what a runtime may take of the program's memory.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strop_sandbox.java import java_entry, java_file
 from strop_sandbox.jest import REPORTER, REPORTER_CODE
-
-_PUBLIC_CLASS = re.compile(
-    r"^\s*public\s+(?:(?:final|abstract|sealed)\s+)*(?:class|record|interface|enum)\s+(\w+)", re.M
-)
-
-
-def _java_file(code: str) -> str:
-    """A public class must stand in a file of its name."""
-    found = _PUBLIC_CLASS.search(code)
-    return f"{found[1] if found else 'Main'}.java"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
     """`tools` are the programs it needs, the first its compiler or interpreter; `jars` and `packages` (of
     Python) what it needs besides. `debian` names what gives them. `file` is a name, or made from the code;
-    `beside` is what else lies there: names and texts. `forked`: a Python program that `init` runs in
-    a fork of its own interpreter, which has started already.
+    `beside` is what else lies there: names and texts. `entry` finds in the code what is run. `forked`: a
+    Python program, which `init` runs in a fork of its own interpreter.
 
     `cpu_factor`: how much more a program may compute, in all threads together, than its time limit says; a
     runtime that compiles or collects beside the program needs more than one thread's worth.
@@ -45,11 +35,15 @@ class Language:
     packages: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     beside: tuple[tuple[str, str], ...] = ()
+    entry: Callable[[str], str] | None = None
     forked: bool = False
     cpu_factor: float = 1.0
 
     def file_of(self, code: str) -> str:
         return self.file if isinstance(self.file, str) else self.file(code)
+
+    def entry_of(self, code: str) -> str:
+        return self.entry(code) if self.entry else ""
 
 
 _GO = (("GO111MODULE", "off"), ("GOPATH", "/usr/share/gocode"))
@@ -106,9 +100,10 @@ LANGUAGES: tuple[Language, ...] = (
     ),
     Language(
         name="java",
-        file=_java_file,
+        file=java_file,
         compile=(*_JAVAC, "-cp", "{jars}", "{file}"),
         run=(*_JAVA, "-cp", "{jars}", "{class}"),
+        entry=java_entry,
         tools=("java", "javac"),
         debian="openjdk-17-jdk-headless",
         cpu_factor=2.0,
@@ -205,7 +200,7 @@ LANGUAGES: tuple[Language, ...] = (
     ),
     Language(
         name="junit",
-        file=_java_file,
+        file=java_file,
         compile=(*_JAVAC, "-cp", "{jars}", "{file}"),
         run=(
             *_JAVA,

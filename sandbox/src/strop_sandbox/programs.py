@@ -36,7 +36,7 @@ class Program:
     ) -> None:
         self._arguments = arguments
         self._toolchain, self._language = toolchain, toolchain.language
-        self._file = self._language.file_of(code)
+        self._file, self._entry = self._language.file_of(code), self._language.entry_of(code)
         beside = {name: text.encode() for name, text in self._language.beside}
         self._files = {**beside, **(files or {}), self._file: code.encode("utf-8", "surrogatepass")}
         self._compile_limits = replace(
@@ -54,9 +54,14 @@ class Program:
         if not self._language.compile:
             return True
         limits = self._compile_limits
-        argv = self._toolchain.command(self._language.compile, self._file, limits.memory_bytes)
+        argv = self._command(self._language.compile, limits)
         self.compiled = await box.run(argv, limits, env=dict(self._language.env))
         return self.compiled.ok
+
+    def _command(self, words: tuple[str, ...], limits: Limits) -> list[str]:
+        return self._toolchain.command(
+            words, file=self._file, entry=self._entry, memory_bytes=limits.memory_bytes
+        )
 
     async def keep(self, box: Box) -> None:
         """Take what was prepared out of a box, to be put into others: nothing is compiled twice."""
@@ -72,7 +77,7 @@ class Program:
 
     async def run(self, box: Box, stdin: str | None) -> Ran:
         limits = self._run_limits
-        argv = self._toolchain.command(self._language.run, self._file, limits.memory_bytes)
+        argv = self._command(self._language.run, limits)
         if self._language.forked:
             argv = [self._file]
         return await box.run(
@@ -86,7 +91,7 @@ class Program:
 
 def decoded_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
     """Raises:
-    FileError: content that is no base64.
+    FileError: content that is not base64.
     """
     decoded: dict[str, bytes] = {}
     for name, content in files.items():
@@ -95,7 +100,7 @@ def decoded_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
         try:
             decoded[name] = base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise FileError(f"files: the content of {name!r} is no base64: {error}") from error
+            raise FileError(f"files: the content of {name!r} is not base64: {error}") from error
     return decoded
 
 

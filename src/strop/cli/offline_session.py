@@ -20,13 +20,13 @@ from strop.cli.job_record import Submitted, open_record, telling_failed_start, w
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.session import new_job, new_job_id
+from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset
 from strop.data.examples import load_examples
-from strop.data.inputs import hash_inputs
 from strop.errors import ModelError
-from strop.inference.gateway.answers import TextTokens
+from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.rows import LocalRowTrainer

@@ -23,10 +23,10 @@ from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
+from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
-from strop.data.inputs import hash_inputs
 from strop.inference.gateway import Gateway
 from strop.inference.local import Engine
 from strop.learners import models

@@ -81,7 +81,6 @@ async def train_offline(
 class _OfflineRun(Trainer[Example]):
     """A run's learner, and what one of its steps is."""
 
-    lower_is_better = True
     after_a_return = both("past the rows of these steps", "并跳过这些步的数据行")
 
     def __init__(

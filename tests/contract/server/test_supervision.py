@@ -1,6 +1,5 @@
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -149,25 +148,6 @@ def test_a_server_that_comes_back_finds_its_jobs_at_work():
         server.becomes(running, "CANCELED")
         server.becomes(waiting, "RUNNING")
         assert "trainer_died" not in kinds(server, running)
-
-
-def device(server, job_id):
-    mark = eventually(lambda: process(server, job_id))
-    environment = Path(f"/proc/{mark.pid}/environ").read_bytes().split(b"\0")
-    return next(line for line in environment if line.startswith(b"CUDA_VISIBLE_DEVICES=")).decode()[-1]
-
-
-def test_a_server_that_comes_back_gives_no_gpu_away_that_is_in_use():
-    two = {"max_running_jobs": 2, "num_devices": 2}
-    with serving(home(), end_trainers=False, **two) as server:
-        running = server.submit(job_name="waits")
-        server.becomes(running, "RUNNING")
-        assert device(server, running) == "0"
-    with serving(home(), **two) as server:
-        other = server.submit(job_name="waits")
-        server.becomes(other, "RUNNING")
-        assert device(server, other) == "1"
-        assert device(server, running) == "0"
 
 
 def test_a_trainer_that_died_while_the_server_was_away_is_started_again():

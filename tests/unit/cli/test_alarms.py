@@ -138,7 +138,7 @@ def test_the_command_hears_a_trainer_that_was_started_with_a_pipe(tmp_path: Path
     )
     settings = Settings(home=tmp_path, owner="me", on_alarm=lambda *note: heard.append(note))
     trainers = Trainers(settings, (sys.executable, str(trainer)))
-    trainers.start("ft-1", device=None)
+    trainers.start("ft-1")
     trainers.end()
     assert heard == [("full", "zh", 1), ("full", "zh", 2)]
 

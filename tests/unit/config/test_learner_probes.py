@@ -1,6 +1,6 @@
-"""A probe for each knob of the learners: with two settings of it, the same batch teaches something else.
+"""A probe for each setting of the learners: with two settings of it, the same batch teaches something else.
 
-`test_all_knobs` sees to it that no hyper-parameter is without a probe here or in `test_flow_probes`.
+`test_all_hyper_parameters` makes sure that none is without a probe here or in `test_flow_probes`.
 """
 
 from collections.abc import Callable
@@ -26,9 +26,9 @@ Probe = Callable[[Path], None]
 PROBES: dict[str, Probe] = {}
 
 
-def probe(knob: str) -> Callable[[Probe], Probe]:
+def probe(name: str) -> Callable[[Probe], Probe]:
     def register(made: Probe) -> Probe:
-        PROBES[knob] = made
+        PROBES[name] = made
         return made
 
     return register
@@ -348,6 +348,6 @@ def _(folder: Path) -> None:
     assert tight > off == 0
 
 
-@pytest.mark.parametrize("knob", sorted(PROBES))
-def test_a_knob_of_the_learners_does_what_it_says(knob, tmp_path):
-    PROBES[knob](tmp_path)
+@pytest.mark.parametrize("name", sorted(PROBES))
+def test_a_hyper_parameter_of_the_learners_does_what_it_says(name, tmp_path):
+    PROBES[name](tmp_path)

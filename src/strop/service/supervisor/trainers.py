@@ -22,7 +22,6 @@ from strop.store.jobs import process_of
 from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
-_DEVICE = "device"
 _TAIL_BYTES = 64 * 1024
 _LAST_WORDS_S = 30.0
 """A trainer whose job has ended closes its workers and its database within this."""
@@ -53,7 +52,7 @@ class Trainers:
     def folder(self, job_id: str) -> Path:
         return self._settings.home / "jobs" / job_id
 
-    def start(self, job_id: str, *, device: int | None) -> ProcessMark:
+    def start(self, job_id: str) -> ProcessMark:
         """Start one. It leads a session of its own, so that the server's end is not its end; a private
         server's is tied to it: when the other end of its stdin closes, it ends.
 
@@ -63,8 +62,6 @@ class Trainers:
         folder, private = self.folder(job_id), self._settings.private
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if device is not None:
-                (folder / _DEVICE).write_text(str(device))
             with (folder / LOG).open("ab") as log, self._alarms() as alarms:
                 child = subprocess.Popen(
                     [*self._command, job_id, *(["--tied"] if private else []), *alarms.arguments],
@@ -72,7 +69,7 @@ class Trainers:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=None if private else self._settings.home,
-                    env=self._environment(device),
+                    env=self._environment(),
                     start_new_session=True,
                     pass_fds=alarms.descriptors,
                 )
@@ -123,13 +120,6 @@ class Trainers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(mark.pid, signal.SIGKILL)
 
-    def device_of(self, job_id: str) -> int | None:
-        """The GPU that the job's trainer was last started on, by whichever server."""
-        try:
-            return int((self.folder(job_id) / _DEVICE).read_text())
-        except (OSError, ValueError):
-            return None
-
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
         self.reap()
@@ -168,7 +158,7 @@ class Trainers:
         with contextlib.suppress(OSError):
             (self.folder(job_id) / LOG).unlink()
 
-    def _environment(self, device: int | None) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         settings = self._settings
         environment = {
             **with_huge_pages(os.environ),
@@ -179,8 +169,6 @@ class Trainers:
             environment["STROP_DATABASE_URL"] = settings.database_url
         if settings.storage_url is not None:
             environment["STROP_STORAGE_URL"] = settings.storage_url
-        if device is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = str(device)
         return environment
 
 
