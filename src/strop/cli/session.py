@@ -28,7 +28,7 @@ from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
 from strop.inference.gateway import Gateway
-from strop.inference.local import Engine
+from strop.inference.local import Engine, SharedMemorySync
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
@@ -69,23 +69,6 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
-class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
-    they change."""
-
-    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
-        self._learner = learner
-        self._engine = engine
-
-    def publish(self) -> int:
-        version = self._learner.policy_version
-        self._engine.load_weights(self._learner.weights(), version=version)
-        return version
-
-    def withdraw(self) -> None:
-        self._engine.drop_weights()
-
-
 @asynccontextmanager
 async def open_session(
     config: JobConfig,
@@ -118,7 +101,7 @@ async def open_session(
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
         sampling = load_machines(config, max_sequences=at_once, say=say)
-        model, tokenizer = sampling.model, sampling.tokenizer
+        tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
@@ -140,6 +123,7 @@ async def open_session(
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
             steps = total_steps(hyper, len(training))
+            model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
             critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
@@ -158,12 +142,12 @@ async def open_session(
             job_id=job_id,
             folder=folder,
             machines=Backends(
-                capture=gateway,
+                gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(trainer, engine),
+                weight_sync=SharedMemorySync(engine),
                 recorder=Broadcast([told, trackers, *watchers, examiner]),
                 counters=lambda: counted(gateway, engine),
             ),
