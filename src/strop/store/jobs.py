@@ -243,7 +243,7 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
     known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart; a
-    private server's are lost with it.
+    `strop run`'s are lost with it.
     """
     moving = [status.value for status in JobStatus if not status.final]
     found = session.execute(

@@ -6,7 +6,6 @@ import asyncio
 import warnings
 
 import httpx
-from strop.observability import observe_llm, observe_processor, observe_tool, trace_client, trace_tool
 
 import strop
 from strop import (
@@ -19,6 +18,7 @@ from strop import (
     RolloutOutput,
     TaskStatus,
 )
+from strop.observability import observe_llm, observe_processor, observe_tool, trace_client, trace_tool
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
