@@ -21,7 +21,7 @@ from strop.cli.training_here import summary, train_here
 from strop.config.job import TrainingType
 from strop.config.loading import load_job
 from strop.data.examples import load_examples
-from strop.inference.gateway.answers import TextTokens
+from strop.inference.chat.answers import TextTokens
 from strop.schema.job import JobStatus
 from strop.store.database import open_database
 from strop.store.home import home

@@ -1,6 +1,6 @@
 """A script instead of an engine: what it is told to sample, token by token, for tests of the gateway.
 
-`from fakes.sampler import FakeSampler, until`. Satisfies `strop.inference.gateway.sampler.Sampler`.
+`from fakes.sampler import FakeSampler, until`. Satisfies `strop.inference.chat.sampler.Sampler`.
 """
 
 from __future__ import annotations

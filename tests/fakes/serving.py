@@ -12,14 +12,12 @@ from typing import Any
 import openai
 from transformers import PreTrainedTokenizerFast
 
-from strop.inference.gateway.listening import GuestServer, bind
-from strop.inference.gateway.render import Renderer
-from strop.inference.gateway.sampler import Sampler
+from strop.inference.chat.endpoint import GuestServer, bind
+from strop.inference.chat.render import Renderer
+from strop.inference.chat.sampler import Sampler
 from strop.inference.serving.app import create_app
 from strop.inference.serving.metrics import ServingMetrics
-from strop.inference.serving.model import ServedModel
-from strop.inference.serving.models import ReadAdapter, ServedModels
-from strop.inference.serving.places import Places
+from strop.inference.serving.models import Places, ReadAdapter, ServedModel, ServedModels
 
 
 def served_model(

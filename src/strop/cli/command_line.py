@@ -12,6 +12,7 @@ from strop.cli.commands import app
 from strop.cli.interrupts import EXIT_CANCELED, interrupted_text
 from strop.cli.text import t, told
 from strop.errors import ConfigError, DataError, RequestError, StropError, ThrottledError
+from strop_sandbox.errors import SandboxError
 
 
 def _is_wrong_input(error: StropError) -> bool:
@@ -30,6 +31,9 @@ def command_line() -> None:
     except StropError as error:
         _tell(told(error.told))
         sys.exit(2 if _is_wrong_input(error) else 1)
+    except SandboxError as error:
+        _tell(str(error))
+        sys.exit(error.exit_status)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "safetensors", "peft"):
             raise

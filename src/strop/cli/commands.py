@@ -22,11 +22,11 @@ from strop.cli.jobs import app as jobs
 from strop.cli.keys import app as keys
 from strop.cli.models import app as models
 from strop.cli.run import run
-from strop.cli.sandbox import app as sandbox
 from strop.cli.serve import serve
 from strop.cli.text import t
 from strop.cli.train import train
 from strop.cli.up import up
+from strop_sandbox.cli import app as sandbox
 
 app = typer.Typer(
     name="strop",

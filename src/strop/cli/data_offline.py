@@ -13,7 +13,7 @@ from strop.errors import DataError, Problem
 
 if TYPE_CHECKING:
     from strop.data.dataset import Dataset
-    from strop.inference.gateway.answers import TextTokens
+    from strop.inference.chat.answers import TextTokens
     from strop.schema.example import Example
 
 _NO_LIMIT = 2**31

@@ -246,19 +246,17 @@ def _server() -> Finding:
 
 def _sandbox() -> Finding:
     """Only jobs that run what a model wrote need it."""
-    from strop.sandbox.isolation import open_isolation
+    from strop_sandbox.errors import SandboxError
+    from strop_sandbox.isolation import open_isolation
 
     try:
         opened = open_isolation()
-    except (StropError, OSError) as error:
-        fix = error.fix if isinstance(error, StropError) else None
+    except (SandboxError, OSError) as error:
+        fix = error.fix if isinstance(error, SandboxError) else None
         return Finding(
             name="sandbox",
             state=State.WARNING,
-            text=t(
-                f"cannot isolate what a model wrote: {str(error).splitlines()[0]}",
-                f"无法隔离模型编写的代码：{str(error).splitlines()[0]}",
-            ),
+            text=str(error).splitlines()[0],
             fix=fix or "strop sandbox check",
         )
     try:
@@ -273,9 +271,8 @@ def _sandbox() -> Finding:
 
 
 def _gpu() -> Finding:
-    from strop.service.settings import num_devices
-
-    number = num_devices()
+    # As far as the device files tell.
+    number = sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
     text = (
         t(
             f"{number} seen; training and sampling run on the CPU",

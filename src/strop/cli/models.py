@@ -146,8 +146,8 @@ def publish(
 
     with _database() as database:
         with database.read() as session:
-            get_job(session, job)
-            chosen: Checkpoint = choose_checkpoint(list_checkpoints(session, job), checkpoint)
+            trained = get_job(session, job)
+            chosen: Checkpoint = choose_checkpoint(trained, list_checkpoints(session, job), checkpoint)
         model = publish_checkpoint(database, chosen, name)
     if as_json:
         typer.echo(json.dumps(_shown(model), indent=2, ensure_ascii=False))

@@ -15,7 +15,7 @@ from strop.config.job import JobConfig
 from strop.errors import DataError, ModelError, Problem
 
 if TYPE_CHECKING:
-    from strop.inference.gateway.answers import TextTokens
+    from strop.inference.chat.answers import TextTokens
 
 _one_at_a_time = threading.Lock()
 """Tokenizers of the hub are not made for several threads, and several rows at once are no faster."""
@@ -27,7 +27,7 @@ def prompt_counter(folder: Path) -> Callable[[Any, Any], int]:
     Raises:
         ModelError: the tokenizer cannot be loaded.
     """
-    from strop.inference.gateway.render import Renderer
+    from strop.inference.chat.render import Renderer
 
     renderer = Renderer(_tokenizer(folder))
     return lambda messages, tools: len(renderer.prompt(messages, tools).token_ids)
@@ -37,7 +37,7 @@ def text_tokens(folder: Path) -> TextTokens:
     """Messages as token ids, as an offline training has them. Raises `ModelError` as `prompt_counter` does."""
     from transformers import GenerationConfig
 
-    from strop.inference.gateway.answers import TextTokens
+    from strop.inference.chat.answers import TextTokens
 
     tokenizer = _tokenizer(folder)
     named: Any = None

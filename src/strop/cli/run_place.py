@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.cli.text import t
-from strop.config.watching import is_loopback, is_server
 from strop.errors import AccessError, MissingError, StropError
+from strop.schema.watching import is_loopback, is_server
 
 if TYPE_CHECKING:
     from strop.config.job import JobConfig

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from strop.inference.gateway.sampler import Sampler
+    from strop.inference.chat.sampler import Sampler
     from strop.inference.local import Engine
-    from strop.inference.serving.model import ServedModel
-    from strop.inference.serving.models import ServedModels
+    from strop.inference.serving.models import ServedModel, ServedModels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_LENGTH = 4096
@@ -109,7 +108,7 @@ def serve(
         name = name or model
         api_key = told.get("api_key") or api_key or None
         refuse_open_door(host, api_key)
-        from strop.inference.gateway.listening import bind
+        from strop.inference.chat.endpoint import bind
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with bind(host, port) as listener:
@@ -182,11 +181,10 @@ def open_model(
     Raises:
         ModelError, EngineError: it cannot be loaded or sampled here.
     """
-    from strop.inference.gateway.render import Renderer
+    from strop.inference.chat.render import Renderer
     from strop.inference.local import Engine, EngineConfig
     from strop.inference.serving.metrics import ServingMetrics
-    from strop.inference.serving.model import SamplingDefaults, ServedModel
-    from strop.inference.serving.places import Places
+    from strop.inference.serving.models import Places, SamplingDefaults, ServedModel
     from strop.learners import models
 
     network, tokenizer = models.load(source, on_progress=lambda text: typer.echo(text, err=True))

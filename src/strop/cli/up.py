@@ -40,7 +40,7 @@ def up(
             min=1,
             help=t("Jobs that train at once; others queue.", "同时训练的任务数；其余排队。")
             + " [STROP_MAX_RUNNING_JOBS, "
-            + t("else one a GPU", "默认每个 GPU 一个")
+            + t("default 1", "默认 1")
             + "]",
         ),
     ] = None,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
 from strop.config.describing import told_origin
-from strop.config.hyper_parameter_texts import KNOB_TEXTS
+from strop.config.hyper_parameter_texts import about
 from strop.console.access import local
 from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
@@ -88,7 +88,6 @@ def details(
         older=events[NUM_EVENTS - 1].id if len(events) > NUM_EVENTS else None,
         lineage=lineage,
         cost=cost,
-        on_gpu=services.settings.num_devices > 0,
         settings=settings_of(here.job),
         findings=[(one, RULES.get(one.rule), _strips(one)) for one in reversed(findings)],
         datasets=_datasets(here.job.config),
@@ -181,7 +180,7 @@ def settings_of(job: Job) -> dict[str, list[Setting]]:
             key=key.removeprefix(f"{section}."),
             value=value,
             origin=told_origin(origins.get(key, "")),
-            about=KNOB_TEXTS.get(name, ("", "")) if ".hyper_parameters." in key else ("", ""),
+            about=about(name) if ".hyper_parameters." in key else ("", ""),
         )
         sections.setdefault(section, []).append(one)
     return sections

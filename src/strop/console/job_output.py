@@ -21,7 +21,7 @@ from strop.errors import RequestError
 from strop.schema.deployment import Deployment
 from strop.schema.job import Checkpoint
 from strop.schema.model import NamedModel
-from strop.store.checkpoints import list_checkpoints
+from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.deployments import numbered_deployments
 from strop.store.jobs import get_job
 from strop.store.model_folder import check_name
@@ -43,7 +43,7 @@ async def output_page(request: Request, services: ServicesHere, caller: CallerHe
         here,
         "output",
         checkpoints=checkpoints,
-        best=best_of(checkpoints),
+        best=best_checkpoint(here.job, checkpoints),
         models=models,
         suggested=here.job.config.get("tuned_model_name") or job_id,
         of_base=[_served(services, one) for one in deployed if one.model_name == here.job.model],
@@ -122,13 +122,6 @@ def example_prompt(services: ServicesHere, caller: CallerHere, job_id: str) -> R
         turns = get_by_key(session, job_id, found[0].key)[1].trajectory.turns if found else ()
     messages = list(turns[0].messages) if turns else []
     return Response(orjson.dumps({"messages": messages}), media_type="application/json")
-
-
-def best_of(checkpoints: Sequence[Checkpoint]) -> str | None:
-    """By the validation's score; of equals the newest."""
-    measured = [one for one in checkpoints if one.validation is not None and one.removed_at is None]
-    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
-    return None if best is None else best.checkpoint_id
 
 
 def _by_checkpoint(models: Sequence[NamedModel]) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from strop.bilingual import Bilingual, both, chinese
 from strop.config.job import HyperParameters, SaveStrategy
 from strop.errors import CheckpointError, told_of
 from strop.rl.interfaces import CheckpointWriter, Recorder
+from strop.schema.training import best_validated
 
 WAITS_S = (1, 2, 4, 8, 15, 30, *[60] * 29)
 """Between two tries to write what the run cannot end without: half an hour to make room on a full disk."""
@@ -56,16 +57,9 @@ def to_remove(kept: Sequence[Kept], limit: int, *, lower_is_better: bool = False
     [1, 3]
     """
     by_age = sorted(kept, key=lambda one: one.step)
-    best = best_of(by_age, lower_is_better=lower_is_better)
+    best = best_validated(by_age, lower_is_better=lower_is_better)
     spare = [one for one in by_age[:-1] if one is not best]
     return spare[: max(0, len(by_age) - limit)]
-
-
-def best_of(kept: Sequence[Kept], *, lower_is_better: bool = False) -> Kept | None:
-    """The one that validated best, of equals the newest; None where none was validated."""
-    sign = -1.0 if lower_is_better else 1.0
-    scored = [(sign * one.validation, one.step, one) for one in kept if one.validation is not None]
-    return max(scored, key=lambda item: item[:2])[2] if scored else None
 
 
 class CheckpointManager:
@@ -182,7 +176,7 @@ class CheckpointManager:
             policy_version=policy_version,
             validation=validation,
             published=published,
-            best=best_of(kept, lower_is_better=self._lower_is_better) is this,
+            best=best_validated(kept, lower_is_better=self._lower_is_better) is this,
         )
         for old in removed:
             await asyncio.to_thread(self._remove, old, step)
@@ -242,7 +236,7 @@ class CheckpointManager:
         """Take the folder's name away first, from the record and on disk: no reader ever meets half of it."""
         folder = self._folder / old.name
         leaving = self._folder / f".leaving-{old.name}"
-        best = best_of(self.kept, lower_is_better=self._lower_is_better)
+        best = best_validated(self.kept, lower_is_better=self._lower_is_better)
         data = {"folder": str(folder), "step": old.step, "best_step": best.step if best else None}
         self._recorder.checkpoint_removed(folder)
         try:
@@ -274,7 +268,7 @@ def _kept(step: int, validation: float | None, published: bool) -> Kept:
 def best_below(folder: Path, kept: Sequence[Kept], *, lower_is_better: bool) -> Path | None:
     """Where the best by validation lies, of those that nobody has deleted."""
     there = [one for one in kept if (folder / one.name).is_dir()]
-    best = best_of(there, lower_is_better=lower_is_better)
+    best = best_validated(there, lower_is_better=lower_is_better)
     return folder / best.name if best else None
 
 

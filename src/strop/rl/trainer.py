@@ -89,8 +89,6 @@ async def run_to_its_end(
 class Trainer(ABC, Generic[Item]):
     """How far a run has come, and what it does between its steps."""
 
-    lower_is_better: ClassVar[bool] = False
-    """Whether validation is a loss and no score."""
     after_a_return: ClassVar[Bilingual]
     """What is done otherwise after going back to a checkpoint, in words."""
 
@@ -123,7 +121,7 @@ class Trainer(ABC, Generic[Item]):
             checkpoints,
             recorder,
             stop.wait,
-            lower_is_better=self.lower_is_better,
+            lower_is_better=config.training_type.lower_is_better,
         )
         self.policy_version = 0
         self.names = NameGate()
@@ -162,7 +160,9 @@ class Trainer(ABC, Generic[Item]):
 
     @property
     def has_reached_target(self) -> bool:
-        return self.position.has_reached(self.hyper, lower_is_better=self.lower_is_better)
+        return self.position.has_reached(
+            self.hyper, lower_is_better=self.config.training_type.lower_is_better
+        )
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from strop.bilingual import Bilingual
 from strop.schema.access import DEFAULT_WORKSPACE
+from strop.schema.training import TrainingType
 
 
 class JobStatus(StrEnum):
@@ -114,14 +115,18 @@ class Job(_Record):
     process_started: str | None = None
     resumes: str | None = None
 
+    @property
+    def training_type(self) -> TrainingType:
+        return TrainingType(self.config.get("training", {}).get("type") or TrainingType.REINFORCEMENT)
+
     def error_in(self, language: str) -> str | None:
         """Why it failed, in Chinese where that is asked for and known."""
         return self.error_zh or self.error if language == "zh" else self.error
 
 
 class Checkpoint(_Record):
-    """A folder on disk that has passed its manifest. `validation` is mean@1 at that step, where measured;
-    `best`: of the job's it is the best by that. `removed_at`: since when the folder is gone."""
+    """A folder on disk that has passed its manifest. `validation` is what was measured at that step: mean@1,
+    or the loss. `best`: none of its job validated better. `removed_at`: since when the folder is gone."""
 
     checkpoint_id: str
     job_id: str

@@ -95,7 +95,7 @@ class Point(_Shown):
 
 
 class CheckpointInfo(_Shown):
-    """`validation` is mean@1 at that step, where measured; `best` the highest of them."""
+    """`validation` is mean@1 at that step, or the loss, where measured; `best`: none validated better."""
 
     checkpoint_id: str
     job_id: str

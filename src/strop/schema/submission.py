@@ -9,24 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-ELSEWHERE = frozenset(
-    {
-        "n_gpus_rollout",
-        "nnodes_rollout",
-        "n_gpus_training",
-        "nnodes_training",
-        "inference_tensor_parallel_size",
-        "inference_gpu_memory_utilization",
-        "tensor_model_parallel_size",
-        "pipeline_model_parallel_size",
-        "sequence_parallel_size",
-        "expert_model_parallel_size",
-    }
-)
-"""Hyper-parameters that lay a job out over a cloud's machines; here they choose nothing, and an event says
-so.
-"""
-
 
 class Wanted(StrEnum):
     """What the job's owner wants of its trainer; the trainer looks at it between phases."""

@@ -37,8 +37,9 @@ class Settings:
     """`public_url` is where clients reach the server; None takes what each request says.
 
     `database_url` and `storage_url` None mean the places that the environment names. `max_running_jobs`
-    trainers work at once, others queue; each may die `max_deaths` times in a row without a new checkpoint.
-    With `supervise` off no trainer is started: another server on the same store does that.
+    trainers work at once, others queue: one by default, because a trainer uses every core of the CPU. Each
+    may die `max_deaths` times in a row without a new checkpoint. With `supervise` off no trainer is started:
+    another server on the same store does that.
 
     A private server is kept by one command for itself, to look at what the store has: `own_key` is the key
     that it alone knows.
@@ -51,7 +52,6 @@ class Settings:
     database_url: str | None = None
     storage_url: str | None = None
     max_running_jobs: int = 1
-    num_devices: int = 0
     max_deaths: int = 3
     cancel_grace_s: float = 300.0
     supervise: bool = True
@@ -78,12 +78,11 @@ def settings_from_environment(**given: object) -> Settings:
     """Settings by `STROP_PUBLIC_URL` and `STROP_MAX_RUNNING_JOBS`; what is given and not None wins.
 
     Raises:
-        ConfigError: a value that is none.
+        ConfigError: a value is invalid.
     """
     values: dict[str, object] = {
         "public_url": os.environ.get("STROP_PUBLIC_URL"),
-        "max_running_jobs": _whole_number("STROP_MAX_RUNNING_JOBS", max(1, num_devices())),
-        "num_devices": num_devices(),
+        "max_running_jobs": _whole_number("STROP_MAX_RUNNING_JOBS", 1),
     }
     values |= {name: value for name, value in given.items() if value is not None}
     public_url = values["public_url"]
@@ -92,11 +91,6 @@ def settings_from_environment(**given: object) -> Settings:
             raise _wrong("STROP_PUBLIC_URL", public_url, "an address such as https://strop.example.com")
         values["public_url"] = public_url.rstrip("/")
     return Settings(**values)  # pyright: ignore[reportArgumentType]
-
-
-def num_devices() -> int:
-    """GPUs of this machine, as far as its device files tell."""
-    return sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
 
 
 def _whole_number(name: str, default: int) -> int:

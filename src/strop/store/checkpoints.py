@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from sqlalchemy import UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
-from strop.schema.job import Checkpoint
+from strop.schema.job import Checkpoint, Job
+from strop.schema.training import best_validated
 from strop.store.columns import UtcTime, Written
 from strop.store.jobs import workspace_of
 from strop.store.tables import Base, of_job
@@ -43,6 +45,13 @@ class CheckpointRow(Base):
             created_at=self.created_at,
             removed_at=self.removed_at,
         )
+
+
+def best_checkpoint(job: Job, checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """Of the checkpoints that are still there, the one that validated best: with the lowest loss where the
+    job learns from rows, else with the highest reward."""
+    there = [one for one in checkpoints if one.removed_at is None]
+    return best_validated(there, lower_is_better=job.training_type.lower_is_better)
 
 
 def checkpoint_id(job_id: str, step: int) -> str:

@@ -15,7 +15,7 @@ from fakes.replicas import Barracks
 from fakes.sampler import until
 from strop.cli.flow import PipelineFlow
 from strop.doors.app import create_app
-from strop.inference.gateway.listening import GuestServer, bind
+from strop.inference.chat.endpoint import GuestServer, bind
 from strop.service.fleet import Patience
 from strop.service.settings import Settings
 from strop.store.keys import create_key, ensure_workspace

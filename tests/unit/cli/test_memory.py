@@ -22,7 +22,7 @@ def test_a_server_starts_its_trainers_with_huge_pages_unless_the_user_chose(monk
     if of_the_user is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", of_the_user)
     trainers = Trainers(settings_from_environment(), [sys.executable, "-c", TELLS])
-    trainers.start("job", device=None)
+    trainers.start("job")
     trainers.end()
     (line,) = trainers.tail("job", lines=1)
     assert json.loads(line)["set"] == (of_the_user or "glibc.malloc.hugetlb=1")

@@ -12,7 +12,7 @@ from fakes.tokenizer import CHATML, tiny_tokenizer
 from strop.config.job import TrainingType
 from strop.data.examples import load_examples, overlap_notes
 from strop.errors import DataError
-from strop.inference.gateway.answers import TextTokens
+from strop.inference.chat.answers import TextTokens
 from strop.rl.batch import pack
 
 SFT, DPO, CPT = TrainingType.SFT, TrainingType.DPO, TrainingType.CPT

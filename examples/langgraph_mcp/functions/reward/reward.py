@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from strop.observability import observe_processor
-
 from strop import AbstractRewardProcessor, Reward, RewardInput, RewardOutput
+from strop.observability import observe_processor
 
 ANSWER = re.compile(r"###\s*ANSWER:\s*(.{1,100}?)\s*###")
 

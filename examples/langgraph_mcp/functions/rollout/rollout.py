@@ -28,9 +28,9 @@ from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from strop.observability import observe_processor, trace_client, trace_tool
 
 from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOutput
+from strop.observability import observe_processor, trace_client, trace_tool
 
 SERVER = Path(__file__).parents[1] / "calculator_server.py"
 MAX_TURNS = 4

@@ -27,7 +27,7 @@ from strop.service.job_views import (
     saved_shown,
     trajectory_shown,
 )
-from strop.store.checkpoints import list_checkpoints
+from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.database import Database
 from strop.store.events import list_events
 from strop.store.jobs import get_job
@@ -165,8 +165,7 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
     with services.database.read() as session:
         job = get_job(session, job_id, workspace_id=caller.workspace_id)
         found = list_checkpoints(session, job_id)
-    measured = [one for one in found if one.validation is not None]
-    best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+    best = best_checkpoint(job, found)
     name = job.config.get("tuned_model_name") or job_id
     shown = [checkpoint_shown(one, name, best=one is best) for one in found]
     return output(request, {"checkpoints": shown, "total": len(shown)})

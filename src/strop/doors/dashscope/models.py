@@ -92,9 +92,9 @@ def export(
     model_name: Annotated[str, Query(min_length=1, max_length=128)],
 ) -> Response:
     with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+        job = get_job(session, job_id, workspace_id=caller.workspace_id)
         which = checkpoint.removeprefix(f"{job_id}:checkpoint-")
-        chosen = choose_checkpoint(list_checkpoints(session, job_id), which)
+        chosen = choose_checkpoint(job, list_checkpoints(session, job_id), which)
     model = publish_checkpoint(services.database, chosen, model_name)
     return output(request, _shown(model))
 

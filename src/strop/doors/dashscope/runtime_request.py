@@ -6,8 +6,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from strop.config.runtime import MAX_TIMEOUT_S, MIN_TIMEOUT_S, Concurrency, FunctionRuntime, RuntimeSizes
-from strop.errors import RequestError
+from strop.config.runtime import Concurrency, FunctionRuntime, RuntimeSizes
 from strop.functions import validation_text
 from strop.workers.size import cut
 
@@ -86,15 +85,3 @@ def env_text(value: EnvValue) -> str:
     ('true', '3', 'x')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def function_timeout(value: object) -> float | None:
-    """Seconds that one call may take, where a client says so."""
-    if value is None:
-        return None
-    outside = f"timeout: found {value!r}, expected seconds in [{MIN_TIMEOUT_S:g}, {MAX_TIMEOUT_S}]"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RequestError(outside)
-    if not MIN_TIMEOUT_S <= value <= MAX_TIMEOUT_S:
-        raise RequestError(outside)
-    return float(value)

@@ -7,16 +7,14 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
+from strop.inference.chat.endpoint import read_body
+from strop.inference.chat.errors import RequestRefused, wrong_key
+from strop.inference.chat.request import ChatRequest, parse_request
+from strop.inference.chat.stream import answer, answered_or_refused, bearer, refuse_in_openai_form, replayed
 from strop.inference.gateway.attempts import Attempt, Attempts
-from strop.inference.gateway.body import read_body
 from strop.inference.gateway.calls import Calls
-from strop.inference.gateway.errors import ClientGone, RequestRefused, refusal_of, unknown_url, wrong_key
 from strop.inference.gateway.idempotency import Identity
-from strop.inference.gateway.openai_types import ChatRequest, parse_request
-from strop.inference.gateway.stream import EventStream, refused, replayed, watched
 
 
 def create_app(attempts: Attempts, calls: Calls) -> FastAPI:
@@ -25,15 +23,13 @@ def create_app(attempts: Attempts, calls: Calls) -> FastAPI:
 
     @app.post("/rollouts/{rollout_id:path}/{attempt_id}/v1/chat/completions")
     async def chat_completions(request: Request, rollout_id: str, attempt_id: str) -> Response:
-        try:
-            attempt = _authorised(attempts, request, rollout_id, attempt_id)
-            return await _chat(attempt, calls, request)
-        except (ClientGone, ClientDisconnect):
-            return Response(status_code=499)
-        except Exception as error:  # noqa: BLE001 - HTTP edge: every failure of a call is answered in OpenAI's form
-            refusal = refusal_of(error)
+        async def chat() -> Response:
+            return await _chat(_authorised(attempts, request, rollout_id, attempt_id), calls, request)
+
+        def count(refusal: RequestRefused) -> None:
             calls.stats.refused_calls += refusal.http_status < 500
-            return refused(refusal)
+
+        return await answered_or_refused(chat(), count)
 
     @app.get("/rollouts/{rollout_id:path}/{attempt_id}/v1/models")
     async def models(request: Request, rollout_id: str, attempt_id: str) -> Response:
@@ -41,25 +37,17 @@ def create_app(attempts: Attempts, calls: Calls) -> FastAPI:
         model = {"id": calls.model_name, "object": "model", "created": 0, "owned_by": "strop"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    @app.exception_handler(RequestRefused)
-    async def refuse(request: Request, error: RequestRefused) -> Response:
-        return refused(error)
-
-    @app.exception_handler(HTTPException)
-    async def no_route(request: Request, error: HTTPException) -> Response:
-        served = "POST /chat/completions and GET /models"
-        return refused(unknown_url(request, served, status=error.status_code))
-
+    refuse_in_openai_form(app)
     return app
 
 
 def _authorised(attempts: Attempts, request: Request, rollout_id: str, attempt_id: str) -> Attempt:
     """The attempt that the address names, if it is open and the key is its own."""
     attempt = attempts.find(rollout_id, attempt_id)
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer":
+    key = bearer(request)
+    if key is None:
         raise wrong_key()
-    attempt.check_key(key.strip())
+    attempt.check_key(key)
     attempt.check_open()
     return attempt
 
@@ -72,12 +60,7 @@ async def _chat(attempt: Attempt, calls: Calls, request: Request) -> Response:
     if reply is not None:
         calls.stats.replayed_calls += 1
         return _replay(reply, chat)
-    call = calls.begin(attempt, chat, identity)
-    if chat.stream:
-        return EventStream(call)
-    with call, watched(request.receive, call):
-        await call.finish()
-        return JSONResponse(call.reply())
+    return await answer(calls.begin(attempt, chat, identity), request)
 
 
 async def _earlier_reply(attempt: Attempt, identity: Identity) -> dict[str, Any] | None:

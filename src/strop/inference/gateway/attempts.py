@@ -12,9 +12,9 @@ from collections import defaultdict, deque
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from strop.inference.gateway.errors import attempt_ended, unknown_attempt, wrong_key
+from strop.inference.chat.errors import attempt_ended, unknown_attempt, wrong_key
+from strop.inference.chat.render import PrefixEntry
 from strop.inference.gateway.idempotency import IdempotencyCache
-from strop.inference.gateway.render import PrefixEntry
 from strop.schema.sampling import SamplingParams
 from strop.schema.span import Span
 from strop.schema.trajectory import Turn

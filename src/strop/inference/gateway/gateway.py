@@ -13,16 +13,15 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from strop.inference.chat.endpoint import GuestServer, bind
+from strop.inference.chat.render import Renderer
+from strop.inference.chat.request import checked_request
+from strop.inference.chat.sampler import Sampler
+from strop.inference.chat.sampling import check_trainable
 from strop.inference.gateway.app import create_app
 from strop.inference.gateway.attempts import Attempts
-from strop.inference.gateway.calls import Calls
-from strop.inference.gateway.listening import GuestServer, bind
-from strop.inference.gateway.openai_types import checked_request
-from strop.inference.gateway.render import Renderer
-from strop.inference.gateway.sampler import Sampler
-from strop.inference.gateway.sampling import check_trainable
+from strop.inference.gateway.calls import Calls, Stats
 from strop.inference.gateway.spans import Sink, SpanMaker
-from strop.inference.gateway.stats import Stats
 from strop.schema.function import ModelResource
 from strop.schema.sampling import SamplingParams
 from strop.schema.trajectory import Turn

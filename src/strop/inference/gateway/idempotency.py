@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strop.inference.gateway.errors import RequestRefused
+from strop.inference.chat.errors import RequestRefused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

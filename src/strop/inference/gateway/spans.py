@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from strop.errors import StropError
+from strop.inference.chat.request import ChatRequest
 from strop.inference.gateway.attempts import Attempt
-from strop.inference.gateway.openai_types import ChatRequest
 from strop.schema.span import (
     ATTEMPT_ID,
     GATEWAY_SCOPE,

@@ -1,7 +1,7 @@
 """Prompts as token ids -> sampled token ids, logprobs, text: continuous batching over a causal language
 model.
 
-`Engine` satisfies `strop.inference.gateway.sampler.Sampler`. Everything else here is private.
+`Engine` satisfies `strop.inference.chat.sampler.Sampler`. Everything else here is private.
 """
 
 from strop.inference.local.adapter import LowRank, check_base, read_adapter

@@ -83,7 +83,7 @@ class AdaptedRows:
 
 
 class AdaptedSampler:
-    """The engine, sampling with an adapter. Satisfies `strop.inference.gateway.sampler.Sampler`."""
+    """The engine, sampling with an adapter. Satisfies `strop.inference.chat.sampler.Sampler`."""
 
     def __init__(self, engine: Engine, adapter: Adapter) -> None:
         self._engine = engine

@@ -18,7 +18,7 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Generation:
-    """Satisfies `strop.inference.gateway.sampler.Generation`."""
+    """Satisfies `strop.inference.chat.sampler.Generation`."""
 
     def __init__(self, stream: TextStream) -> None:
         self._stream = stream

@@ -13,17 +13,14 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
-from strop.inference.gateway.body import read_body
-from strop.inference.gateway.errors import ClientGone, RequestRefused, refusal_of, unknown_url
-from strop.inference.gateway.openai_types import parse_request
-from strop.inference.gateway.stream import EventStream, refused, watched
+from strop.inference.chat.endpoint import read_body
+from strop.inference.chat.errors import RequestRefused
+from strop.inference.chat.request import parse_request
+from strop.inference.chat.stream import answer, answered_or_refused, bearer, refuse_in_openai_form
 from strop.inference.serving.calls import ServedCall
 from strop.inference.serving.metrics import CONTENT_TYPE, Outcome
-from strop.inference.serving.model import ServedModel
-from strop.inference.serving.models import ServedModels
+from strop.inference.serving.models import ServedModel, ServedModels
 from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE
 
 
@@ -49,16 +46,15 @@ def create_app(models: ServedModels, *, api_key: str | None) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        try:
+        async def chat() -> Response:
             _authorise(request, api_key)
             return await _chat(models, request)
-        except (ClientGone, ClientDisconnect):
-            return Response(status_code=499)
-        except Exception as error:  # noqa: BLE001 - HTTP edge: every failure of a call is answered in OpenAI's form
-            refusal = refusal_of(error)
+
+        def count(refusal: RequestRefused) -> None:
             if refusal.http_status < 500 and refusal.http_status != 429:  # the call has counted that one
                 metrics_of_all.count(Outcome.REFUSED)
-            return refused(refusal)
+
+        return await answered_or_refused(chat(), count)
 
     @app.get("/v1/models")
     async def list_models(request: Request) -> Response:
@@ -96,35 +92,23 @@ def create_app(models: ServedModels, *, api_key: str | None) -> FastAPI:
             models.unload(asked.lora_name)
             return JSONResponse({"status": "success", "model": asked.lora_name})
 
-    @app.exception_handler(RequestRefused)
-    async def refuse(request: Request, error: RequestRefused) -> Response:
-        return refused(error)
-
-    @app.exception_handler(HTTPException)
-    async def no_route(request: Request, error: HTTPException) -> Response:
-        served = "POST /chat/completions and GET /models"
-        return refused(unknown_url(request, served, status=error.status_code))
-
+    refuse_in_openai_form(app)
     return app
 
 
 def _authorise(request: Request, api_key: str | None) -> None:
     if api_key is None:
         return
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secrets.compare_digest(given.strip().encode(), api_key.encode()):
+    given = bearer(request)
+    if given is None or not secrets.compare_digest(given.encode(), api_key.encode()):
         raise RequestRefused("Incorrect API key provided", status=401, code="invalid_api_key")
 
 
 async def _chat(models: ServedModels, request: Request) -> Response:
-    asked = parse_request(await read_body(request))
-    call = ServedCall(models.find(asked.model), asked)
+    chat = parse_request(await read_body(request))
+    call = ServedCall(models.find(chat.model), chat)
     headers = {PROMPT_TOKENS: str(call.num_prompt_tokens)}
-    if call.request.stream:
-        return EventStream(call, headers=headers, tells_usage=TELL_USAGE in request.headers)
-    with call, watched(request.receive, call):
-        await call.finish()
-        return JSONResponse(call.reply(), headers=headers)
+    return await answer(call, request, headers=headers, tells_usage=TELL_USAGE in request.headers)
 
 
 def _described(model: ServedModel) -> dict[str, Any]:

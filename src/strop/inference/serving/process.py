@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable
 
-from strop.inference.gateway.listening import GuestServer
+from strop.inference.chat.endpoint import GuestServer
 from strop.inference.serving.app import create_app
 from strop.inference.serving.models import ServedModels
 

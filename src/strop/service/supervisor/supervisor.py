@@ -109,9 +109,8 @@ class Supervisor:
         """The move comes first: a cancel that comes at the same time wins or is seen by the trainer."""
         if not self._move(job, JobStatus.RUNNING):
             return False
-        device = self._free_device(job)
         try:
-            mark = self._trainers.start(job.job_id, device=device)
+            mark = self._trainers.start(job.job_id)
         except StropError as error:
             with self._database.write() as session:
                 move_job(session, job.job_id, JobStatus.FAILED, error=told_of(error))
@@ -120,17 +119,6 @@ class Supervisor:
             if not get_job(session, job.job_id).status.final:
                 claim_job(session, job.job_id, mark)
         return True
-
-    def _free_device(self, job: Job) -> int | None:
-        """Jobs that train at once get a GPU each, where there are GPUs."""
-        if self._settings.num_devices == 0:
-            return None
-        with self._database.read() as session:
-            jobs = unfinished(session)
-        others = [one for one, _ in jobs if one.status in _AT_WORK and one.job_id != job.job_id]
-        taken = {self._trainers.device_of(one.job_id) for one in others}
-        free = (device for device in range(self._settings.num_devices) if device not in taken)
-        return next(free, 0)
 
     def _end_if_overdue(self, job: Job, submission: Submission) -> None:
         """A trainer that does not end in its grace is killed; what it saved stays."""

@@ -19,7 +19,6 @@ from strop.store.jobs import process_of
 from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
-_DEVICE = "device"
 _TAIL_BYTES = 64 * 1024
 _LAST_WORDS_S = 30.0
 """A trainer whose job has ended closes its workers and its database within this."""
@@ -43,7 +42,7 @@ class Trainers:
     def folder(self, job_id: str) -> Path:
         return self._settings.home / "jobs" / job_id
 
-    def start(self, job_id: str, *, device: int | None) -> ProcessMark:
+    def start(self, job_id: str) -> ProcessMark:
         """Start one. It leads a session of its own, so that the server's end is not its end.
 
         Raises:
@@ -52,8 +51,6 @@ class Trainers:
         folder = self.folder(job_id)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if device is not None:
-                (folder / _DEVICE).write_text(str(device))
             with (folder / LOG).open("ab") as log:
                 child = subprocess.Popen(
                     [*self._command, job_id],
@@ -61,7 +58,7 @@ class Trainers:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=self._settings.home,
-                    env=self._environment(device),
+                    env=self._environment(),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -94,13 +91,6 @@ class Trainers:
         if mark is not None and not is_gone(mark):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(mark.pid, signal.SIGKILL)
-
-    def device_of(self, job_id: str) -> int | None:
-        """The GPU that the job's trainer was last started on, by whichever server."""
-        try:
-            return int((self.folder(job_id) / _DEVICE).read_text())
-        except (OSError, ValueError):
-            return None
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
@@ -137,7 +127,7 @@ class Trainers:
         with contextlib.suppress(OSError):
             (self.folder(job_id) / LOG).unlink()
 
-    def _environment(self, device: int | None) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         settings = self._settings
         environment = {
             **with_huge_pages(os.environ),
@@ -148,8 +138,6 @@ class Trainers:
             environment["STROP_DATABASE_URL"] = settings.database_url
         if settings.storage_url is not None:
             environment["STROP_STORAGE_URL"] = settings.storage_url
-        if device is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = str(device)
         return environment
 
 

@@ -15,8 +15,8 @@ from fakes.house import House
 from fakes.sampler import FakeSampler, until
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError, StropError
+from strop.inference.chat.endpoint import BODY_LIMIT
 from strop.inference.gateway import Gateway, RequestRefused
-from strop.inference.gateway.body import BODY_LIMIT
 from strop.schema.sampling import SamplingParams
 
 Hello = Callable[..., dict[str, Any]]

@@ -15,7 +15,7 @@ from fakes.model import save_tiny_model
 from fakes.sampler import FakeSampler
 from fakes.serving import Shop, served_model
 from fakes.tokenizer import tiny_tokenizer
-from strop.inference.gateway.sampler import Sampler
+from strop.inference.chat.sampler import Sampler
 from strop.inference.local import Engine, check_base, read_adapter
 
 Hello = Callable[..., dict[str, Any]]

@@ -13,7 +13,7 @@ from fakes.sampler import FakeSampler, logprob_of
 from fakes.serving import Shop, served_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.inference.local import Engine
-from strop.inference.serving.model import SamplingDefaults
+from strop.inference.serving.models import SamplingDefaults
 from strop.schema.sampling import SamplingParams
 
 Hello = Callable[..., dict[str, Any]]

@@ -13,8 +13,7 @@ import pytest
 from fakes.sampler import FakeSampler, until
 from fakes.serving import Shop, served_model
 from strop.errors import EngineError
-from strop.inference.gateway.body import BODY_LIMIT
-from strop.inference.gateway.listening import bind
+from strop.inference.chat.endpoint import BODY_LIMIT, bind
 from strop.inference.serving.models import ServedModels
 from strop.inference.serving.process import serve
 
