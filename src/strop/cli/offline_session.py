@@ -29,8 +29,9 @@ from strop.errors import ModelError
 from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
-from strop.learners.local.offline_update import OfflineLearner
+from strop.learners.local.rows import LocalRowTrainer
 from strop.rl.interfaces import OfflineBackends, Recorder
+from strop.rl.offline import RowLearner
 from strop.schema.example import Example
 from strop.store.recorder import StoreRecorder
 
@@ -104,16 +105,16 @@ async def open_offline_session(
         trackers, _ = held.enter_context(watching(config, job_id, folder, recorder))
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
-            learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
-        if learner.notice is not None:
-            recorder.event("note", learner.notice)
+            trainer = LocalRowTrainer(model, tokenizer, hyper)
+        if trainer.notice is not None:
+            recorder.event("note", trainer.notice)
         yield OfflineSession(
             config=config,
             job_id=job_id,
             folder=folder,
             machines=OfflineBackends(
-                learner=learner,
-                checkpoints=Checkpoints(learner),
+                learner=RowLearner(trainer, hyper, total_steps=total_steps(hyper, len(training))),
+                checkpoints=Checkpoints(trainer),
                 recorder=Broadcast([told, trackers, *watchers]),
             ),
             store=recorder,

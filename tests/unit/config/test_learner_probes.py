@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 import torch
 
+from fakes.learning import Critic, Learner, OfflineLearner
 from fakes.model import tiny_llama
 from fakes.offline import example, packed
 from fakes.packs import batch, mini_batch, random_pack
@@ -18,11 +19,8 @@ from fakes.tokenizer import tiny_tokenizer
 from strop.algorithms import Aggregation
 from strop.config.job import HyperParameters
 from strop.inference.local.config import sampling_dtype
-from strop.learners.local.critic import Critic
-from strop.learners.local.offline_update import OfflineLearner
-from strop.learners.local.schedule import learning_rate
-from strop.learners.local.update import Learner
 from strop.rl.gae import with_gae
+from strop.rl.schedule import learning_rate
 
 Probe = Callable[[Path], None]
 PROBES: dict[str, Probe] = {}
