@@ -14,7 +14,7 @@ from typing import cast
 import aiohttp
 from pydantic import ValidationError
 
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.config.function import RuntimeRequest
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
@@ -163,7 +163,7 @@ class Instances:
             raise
 
     async def _spawn(self, instance: FunctionInstance, entity: Entity) -> Instance:
-        asked = RuntimeAsked.model_validate(instance.runtime)
+        asked = RuntimeRequest.model_validate(instance.runtime)
         python: Path | None = None
         if asked.layer_code is not None:
             python = await self._layers.finished(instance.workspace_id, asked.layer_code)
