@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from strop.bilingual import both
-from strop.cli.broadcast import Broadcast
 from strop.cli.examiner import Examiner
 from strop.cli.job_on_this_machine import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
@@ -35,10 +34,11 @@ from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
 from strop.rl.counters import PREFILLED, PREFIX_HITS
-from strop.rl.interfaces import Backends, Recorder
+from strop.rl.interfaces import Backends
 from strop.rl.update import CriticLearner, PolicyLearner
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import EventBus, Subscriber
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -76,7 +76,7 @@ async def open_session(
     out: Path | None,
     resumed: Resumed | None = None,
     anew: bool = False,
-    watchers: Sequence[Recorder],
+    watchers: Sequence[Subscriber],
     say: models.OnProgress,
     submitted: Submitted | None = None,
     pythons: Mapping[str, Path] = MappingProxyType({}),
@@ -120,8 +120,9 @@ async def open_session(
             recorder, job_id, hyper.algorithm, stop_on=config.diagnosis.stop_on, webhook=webhook
         )
         pool = sampling.functions(config, job_id, recorder, pythons)
-        told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        with telling_failed_start(told):
+        recording = recorder if submitted is None else submitted.around(recorder)
+        bus = EventBus(recording, trackers, *watchers, examiner)
+        with telling_failed_start(bus):
             steps = total_steps(hyper, len(training))
             model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
@@ -148,7 +149,7 @@ async def open_session(
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
                 weight_sync=SharedMemorySync(engine),
-                recorder=Broadcast([told, trackers, *watchers, examiner]),
+                recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),
             store=recorder,

@@ -17,7 +17,7 @@ from strop.errors import FunctionError, RequestError
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import FunctionType
 from strop.store.entities import get_entity, get_instance, list_entities, list_instances
-from strop.store.instance_logs import instance_lines
+from strop.store.logs import instance_lines
 from strop.workers.gauges import Reading
 
 router = APIRouter()

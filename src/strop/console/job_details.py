@@ -25,10 +25,10 @@ from strop.doors.services import CallerHere, ServicesHere
 from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
 from strop.store.checkpoints import list_checkpoints
-from strop.store.curves import sum_of
+from strop.store.events import last_events
 from strop.store.findings import list_findings
-from strop.store.job_moves import moves_of
-from strop.store.job_search import jobs_that_resume, last_events
+from strop.store.jobs import jobs_that_resume, moves_of
+from strop.store.metrics import sum_of
 from strop.store.models import models_of_job
 
 router = APIRouter()

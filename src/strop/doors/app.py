@@ -22,7 +22,6 @@ from strop.doors.dashscope import (
     job_details,
     job_insights,
     models,
-    runs,
     triggers,
     uploads,
 )
@@ -142,7 +141,7 @@ def create_app(
     app.state.services = services
     install_failures(app)
     shown = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
-    for router in (*ROUTERS, runs.router) if settings.private else ROUTERS:
+    for router in ROUTERS:
         app.include_router(router, prefix=API, dependencies=shown, responses=FAILURES)
     for router in OPEN_ROUTERS:
         app.include_router(router)

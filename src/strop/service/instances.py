@@ -14,7 +14,7 @@ from typing import cast
 import aiohttp
 from pydantic import ValidationError
 
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.config.function import RuntimeRequest
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
@@ -26,7 +26,7 @@ from strop.service.settings import Settings
 from strop.store.blobs import Blobs
 from strop.store.database import Database
 from strop.store.entities import get_entity, get_instance, record_instance
-from strop.store.instance_logs import record_instance_lines
+from strop.store.logs import record_instance_lines
 from strop.store.writer import Writer
 from strop.workers.gauges import Reading
 from strop.workers.instance import Instance, new_client
@@ -163,7 +163,7 @@ class Instances:
             raise
 
     async def _spawn(self, instance: FunctionInstance, entity: Entity) -> Instance:
-        asked = RuntimeAsked.model_validate(instance.runtime)
+        asked = RuntimeRequest.model_validate(instance.runtime)
         python: Path | None = None
         if asked.layer_code is not None:
             python = await self._layers.finished(instance.workspace_id, asked.layer_code)

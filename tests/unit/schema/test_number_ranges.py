@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from strop.client.tuning import FunctionComponentRuntime
+from strop.config.function import RuntimeSizes
 from strop.config.job import JobConfig
-from strop.config.runtime import RuntimeSizes
 from strop.doors.dashscope.runtime_request import RuntimeAsked
 from strop.schema.sampling import SamplingParams
 

@@ -212,7 +212,7 @@ def _output_name(model: str, job_id: str) -> str:
 
 
 def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bool = False) -> Job:
-    """A job that this server looks after. One of a private server can only be canceled by others.
+    """A job that this server looks after. One of a `strop run` can only be canceled.
 
     Raises:
         MissingError: no such job here. ConflictError: it is a run of its own.

@@ -36,7 +36,7 @@ from strop.store.entities import (
     list_instances,
     record_instance,
 )
-from strop.store.instance_logs import instance_lines
+from strop.store.logs import instance_lines
 
 router = APIRouter(route_class=JsonRoute, tags=["functions"])
 

@@ -29,11 +29,10 @@ from strop.service.job_views import (
 )
 from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.database import Database
-from strop.store.events import list_events
+from strop.store.events import find_progress, list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
 from strop.store.metrics import metric_names, step_metrics
-from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
