@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator, model_
 
 from strop.config.runtime import Concurrency, FunctionRuntime, RuntimeSizes
 from strop.functions import validation_text
+from strop.workers.functions import env_text
 from strop.workers.size import cut
 
 EnvValue = str | int | float | bool
@@ -77,11 +78,3 @@ class RuntimeAsked(RuntimeSizes):
 
 
 _SIZES = tuple(name for name in FunctionRuntime.model_fields if name != "env")
-
-
-def env_text(value: EnvValue) -> str:
-    """
-    >>> env_text(True), env_text(3), env_text("x")
-    ('true', '3', 'x')
-    """
-    return str(value).lower() if isinstance(value, bool) else str(value)
