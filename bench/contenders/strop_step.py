@@ -17,9 +17,10 @@ from bench.workload import LEARNING_RATE, MAX_GRAD_NORM, vowel_share
 from strop.config.job import HyperParameters, Scheduler
 from strop.inference.local import Engine
 from strop.learners import models
-from strop.learners.local.update import Learner
+from strop.learners.local.policy import LocalPolicyTrainer
 from strop.rl.advantage import group_advantages
 from strop.rl.batch import build_batch
+from strop.rl.update import PolicyLearner
 from strop.schema.batch import Batch
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
@@ -51,10 +52,11 @@ class Step:
                 "max_grad_norm": MAX_GRAD_NORM,
             }
         )
-        self.learner = Learner(model, tokenizer, hyper_parameters, total_steps=1000)
+        self.trainer = LocalPolicyTrainer(model, tokenizer, hyper_parameters)
+        self.learner = PolicyLearner(self.trainer, hyper_parameters, total_steps=1000)
         self.engine = Engine(model, tokenizer, engine_config())
         self.engine.start()
-        weights = list(self.learner.weights().parameters())
+        weights = list(self.trainer.weights().parameters())
         self.num_parameters = sum(weight.numel() for weight in weights if weight.requires_grad)
         self.training_dtype = str(weights[0].dtype).removeprefix("torch.")
 
@@ -86,7 +88,7 @@ class Step:
         self.engine.drop_weights()
         self.learner.update(batch)
         updated = time.perf_counter()
-        self.engine.load_weights(self.learner.weights(), version=self.learner.policy_version)
+        self.engine.load_weights(self.trainer.weights(), version=self.trainer.policy_version)
         end = time.perf_counter()
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
         return {

@@ -43,8 +43,8 @@ def test_a_public_file_is_served_as_it_is(tmp_path: Path) -> None:
     [("HumanEval", {"task_id": 1, "prompt": "def f():"}, "HumanEvalDataset has no test or tests"),
      ("mbpp", {"task_id": 1, "text": "Write f."}, "no test_list"),
      ("cruxeval", {"id": "sample_1", "code": "", "input": ""}, "no output"),
-     ("cruxeval", {"code": "", "input": "", "output": ""}, "there is no id"),
-     ("sums", {"id": 1}, "no content, test"),
+     ("cruxeval", {"code": "", "input": "", "output": ""}, "missing id"),
+     ("sums", {"id": 1}, "missing content, test"),
      ("mbpp", [], "object")],
 )  # fmt: skip
 def test_a_file_with_a_row_that_lacks_something_is_refused_with_the_line(tmp_path, name, row, words) -> None:

@@ -192,7 +192,7 @@ def test_rubbish_where_extraction_leaves_its_blocks_is_a_400(service, rubbish: s
     logic = f"import os\nopen('blocks.json', 'w').write({rubbish!r})\nos._exit(0)"
     reply = service.submit(DOUBLE, CASES, custom_extract_logic=logic)
     assert reply.status_code == 400
-    assert "no list of code blocks" in reply.json()["detail"]
+    assert "not a list of code blocks" in reply.json()["detail"]
 
 
 def test_a_file_of_cases_is_read_once_for_a_group(service) -> None:
@@ -293,10 +293,10 @@ async def test_what_is_sent_packed_is_unpacked_by_the_piece_and_never_twice(tmp_
         files.release(twice)
         for name, error, word in (
             ("bomb.gzip", TooLargeError, "max-test-mb"),
-            ("bomb.gzip-gzip", RequestError, "packed as 'gzip, gzip'"),
-            ("short.gzip", UnavailableError, "end too early"),
-            ("plain.gzip", RequestError, "no gzip"),
-            ("more.gzip", RequestError, "no gzip"),
+            ("bomb.gzip-gzip", RequestError, "compressed as 'gzip, gzip'"),
+            ("short.gzip", UnavailableError, "cut short"),
+            ("plain.gzip", RequestError, "not valid gzip"),
+            ("more.gzip", RequestError, "not valid gzip"),
         ):
             with pytest.raises(error, match=word):
                 await files.take(f"{url}/{name}")

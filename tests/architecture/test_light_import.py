@@ -19,7 +19,7 @@ def test_the_worker_module_loads_no_http_client_before_it_forks() -> None:
 
 
 def test_a_run_that_has_nothing_left_to_do_is_found_out_without_torch() -> None:
-    modules = "strop.cli.commands, strop.cli.resume, strop.cli.own_run, strop.cli.private_server"
+    modules = "strop.cli.commands, strop.cli.resume, strop.cli.local_run, strop.cli.train"
     needed = (
         "strop.cli.job_on_this_machine, strop.rl.trainer, strop.learners.local.checkpoint, strop.doors.app"
     )

@@ -1,4 +1,8 @@
-"""A learner of a tiny model, groups for it, and what its weights say of them."""
+"""A learner of a tiny model, groups for it, and what its weights say of them.
+
+`Learner`, `Critic` and `OfflineLearner` are the local trainers of one test process together with the updates
+that `rl` drives them through.
+"""
 
 import torch
 
@@ -6,16 +10,72 @@ from fakes.model import tiny_llama
 from fakes.packs import random_pack, sequence
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
+from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.forward import forest_logprobs
 from strop.learners.local.packed_trees import make_forests
-from strop.learners.local.update import Learner
+from strop.learners.local.policy import LocalPolicyTrainer
+from strop.learners.local.rows import LocalRowTrainer
+from strop.learners.local.teacher import Teacher
 from strop.rl.batch import pack
+from strop.rl.offline import RowLearner
+from strop.rl.update import CriticLearner, PolicyLearner
+from strop.schema.batch import Batch, Pack, Score
 
 GROUP = random_pack(0)
 
 OTHER = random_pack(1)
 
 FLAT = random_pack(2, advantages=(0.0, 0.0, 0.0))
+
+
+class Learner(LocalPolicyTrainer):
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        hyper: HyperParameters,
+        *,
+        total_steps: int,
+        teacher: Teacher | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        sha256 = None if teacher is None else teacher.sha256
+        super().__init__(model, tokenizer, hyper, teacher_sha256=sha256, dtype=dtype)
+        self.policy = PolicyLearner(self, hyper, total_steps=total_steps, teacher=teacher)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        return self.policy.update(batch)
+
+    def scores(self, batch: Batch) -> list[Score]:
+        return self.policy.score(batch)
+
+
+class Critic(LocalValueTrainer):
+    def __init__(
+        self, model, hyper: HyperParameters, *, total_steps: int, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(model, hyper, dtype=dtype)
+        self.critic = CriticLearner(self, hyper, total_steps=total_steps)
+
+    def values(self, batch: Batch) -> list[list[float]]:
+        return self.critic.values(batch)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        return self.critic.update(batch)
+
+
+class OfflineLearner(LocalRowTrainer):
+    def __init__(
+        self, model, tokenizer, hyper: HyperParameters, *, total_steps: int, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(model, tokenizer, hyper, dtype=dtype)
+        self.rows = RowLearner(self, hyper, total_steps=total_steps)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        return self.rows.update(batch)
+
+    def measure(self, packs: list[Pack]) -> dict[str, float]:
+        return self.rows.measure(packs)
 
 
 def settings(**changes) -> HyperParameters:

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
+from fakes.learning import Learner
 from fakes.model import tiny_llama
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
 from strop.learners.local.checkpoint import Checkpoints, clear_leftovers, latest_checkpoint, verify_checkpoint
-from strop.learners.local.update import Learner
 
 SAME_NAME_EVERY = 3
 """One checkpoint in so many is written a second time under its name, as a step published later is."""

@@ -1,7 +1,7 @@
 """HTTP -> the sandbox: SandboxFusion's paths, bodies and errors, so that its clients notice no difference.
 
-A body that is no request: 422; one that cannot be meant: its status with {detail}; too much at once: 429 with
-Retry-After; a failure of ours: 500 with {detail, traceback}. A program's end is always a 200.
+A body that is not a request: 422; one that makes no sense: its status with {detail}; too much at once: 429
+with Retry-After; a failure of ours: 500 with {detail, traceback}. A program's end is always a 200.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Ran:
 
 
 class Box:
-    """One box. `start` makes it; whoever has it closes it."""
+    """One box. `start` makes it; its owner closes it."""
 
     def __init__(self, isolation: Isolation) -> None:
         self._isolation = isolation
@@ -206,7 +206,7 @@ class Box:
     def _check(self, name: str) -> None:
         outside = os.path.normpath(name).split(os.sep)[0] == ".."
         if not name or "\0" in name or outside or name.endswith("/"):
-            raise FileError(f"files: {name!r} is no path below the working directory")
+            raise FileError(f"files: {name!r} is not a path below the working directory")
         if os.path.isabs(name) and self._isolation.kind is Kind.NONE:
             raise FileError(f"files: {name!r} is absolute, which only an isolated run may be")
 
@@ -300,9 +300,9 @@ class Box:
         except (asyncio.IncompleteReadError, OSError) as error:
             raise BoxEnded(f"a box has ended: {self._last_words() or error}") from error
         except orjson.JSONDecodeError as error:
-            raise BoxError("a box answered with something that is no JSON") from error
+            raise BoxError("a box answered with something that is not JSON") from error
         if not isinstance(answer, dict):
-            raise BoxError("a box answered with something that is no object")
+            raise BoxError("a box answered with something that is not an object")
         return answer  # pyright: ignore[reportUnknownVariableType]
 
     def _last_words(self) -> str:

@@ -38,14 +38,14 @@ def parse_json(value: object, place: str) -> object:
     """JSON that may have been written as a string.
 
     Raises:
-        RequestError: a string that is no JSON.
+        RequestError: a string that is not JSON.
     """
     if not isinstance(value, str | bytes):
         return value
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        raise RequestError(f"{place} is a string that is no JSON: {error}") from error
+        raise RequestError(f"{place} is a string that is not JSON: {error}") from error
 
 
 def parse_cases(value: object) -> list[Case]:
@@ -62,7 +62,7 @@ def parse_cases(value: object) -> list[Case]:
 
 def refuse_no_cases(count: int) -> None:
     if not count:
-        raise RequestError("test has no case: nothing would tell a right program from a wrong one")
+        raise RequestError("test has no cases, so that every program would pass")
 
 
 def parse_case(row: object, index: int) -> Case:

@@ -205,7 +205,7 @@ def _own_groups(text: str) -> list[tuple[str, str]]:
 def _make_room(folder: Path, controllers: tuple[str, ...] = ("memory", "pids")) -> None:
     """Version 2 gives limits to groups below a group only where that has no processes itself: ours moves.
 
-    Another's process is not moved: whoever put it there may have limits and accounts by that group.
+    Another's process is not moved: its owner may have limits and accounts by that group.
     """
     if set(controllers) <= set((folder / "cgroup.subtree_control").read_text().split()):
         return

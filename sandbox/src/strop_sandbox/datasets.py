@@ -30,7 +30,7 @@ CLASSES = {
 Row = dict[str, Any]
 
 _NOT_SHOWN = ("prompt", "test", "tests", "testcases", "test_list", "public_test_cases", "private_test_cases")
-"""Fields of a published row that are no labels: those of LiveCodeBench have gigabytes of tests."""
+"""Fields of a published row that are not labels: those of LiveCodeBench have gigabytes of tests."""
 
 
 class Datasets:
@@ -155,7 +155,7 @@ def _own(row: Row, config: TestConfig) -> Prompt:
 
 def _read(path: Path, benchmark: Benchmark | None) -> list[Row]:
     """Raises:
-    DataError: a line that is no problem.
+    DataError: a line that does not hold a problem.
     """
     rows: list[Row] = []
     problems: list[Problem] = []
@@ -166,7 +166,7 @@ def _read(path: Path, benchmark: Benchmark | None) -> list[Row]:
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                problems.append(Problem(place=f"{path.name}:{number}", message=f"no JSON: {error}"))
+                problems.append(Problem(place=f"{path.name}:{number}", message=f"not JSON: {error}"))
                 continue
             if wrong := _wrong(row, benchmark):
                 problems.append(Problem(place=f"{path.name}:{number}", message=wrong))
@@ -178,17 +178,17 @@ def _read(path: Path, benchmark: Benchmark | None) -> list[Row]:
 
 
 def _wrong(row: object, benchmark: Benchmark | None) -> str:
-    """Why this is no problem; empty where it is one."""
+    """Why this is not a problem, or an empty text if it is one."""
     if not isinstance(row, dict):
-        return "a problem is an object"
+        return "a problem must be an object"
     given: Row = row  # pyright: ignore[reportUnknownVariableType]
     if benchmark is None:
         missing = [name for name in ("id", "content", "test") if name not in given]
         hint = (
-            "; a file called as a benchmark's (HumanEval.jsonl, mbpp.jsonl ...) holds its rows as published"
+            "; a file named after a benchmark (HumanEval.jsonl, mbpp.jsonl ...) holds its rows as published"
         )
-        return f"there is no {', '.join(missing)}: id, content and test are needed{hint}" if missing else ""
+        return f"missing {', '.join(missing)}: id, content and test are needed{hint}" if missing else ""
     missing = benchmark.lacks(given)
     if missing:
         return f"a row of {benchmark.name} has no {', no '.join(missing)}"
-    return "" if identity(given) != 0 or "id" in given or "task_id" in given else "there is no id"
+    return "" if identity(given) != 0 or "id" in given or "task_id" in given else "missing id"

@@ -137,7 +137,7 @@ _ROWS = TypeAdapter(list[tuple[int, str, str]])
 
 def blocks_of(rows: object) -> list[CodeBlock]:
     """Raises:
-    ValueError: they are none: what runs in a box may write anything.
+    ValueError: they are not code blocks; what runs in a box may write anything.
     """
     found = _ROWS.validate_python(rows)
     return [CodeBlock(priority=priority, code=code, language=tag) for priority, code, tag in found]

@@ -431,7 +431,7 @@ def _become(order: dict[str, Any], stdin: int, out: int, err: int) -> None:
 
 def _limit(limits: dict[str, Any]) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # whoever runs out of memory is the program and not its keeper
+        file.write("1000")  # when memory runs out the program is ended, not this process
     cpu_s = int(limits["cpu_s"]) + 2
     wanted = [
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),

@@ -371,7 +371,7 @@ def _add_facts(isolation: Isolation) -> None:
         facts.append(_zygote_fact(isolation))
     facts.append(groups)
     waits = Path("/proc/self/schedstat").exists()
-    en, zh = "waiting for a processor is no program's time", "等待处理器的时间不计入程序用时"
+    en, zh = "waiting for a processor does not count as a program's time", "等待处理器的时间不计入程序用时"
     facts.append(Fact("run delay", waits, *((en, zh) if waits else ("not told here", "本机不提供"))))
 
 
@@ -432,7 +432,7 @@ def python_roots(python: str) -> tuple[str, ...]:
                 [python, "-c", code], capture_output=True, text=True, check=True
             ).stdout.splitlines()
         except (OSError, subprocess.CalledProcessError) as error:
-            raise SandboxError(f"{python!r} is no Python that starts: {error}") from error
+            raise SandboxError(f"{python!r} cannot be started as a Python interpreter: {error}") from error
     return outside_system(found)
 
 

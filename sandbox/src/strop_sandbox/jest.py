@@ -38,7 +38,7 @@ class _Report(BaseModel):
 
 
 def cases_of(report: bytes) -> list[dict[str, Any]] | None:
-    """The cases in the reference's words; None where it is no report."""
+    """The cases in the reference's words; None if it is not a report."""
     try:
         suites = _Report.model_validate_json(report).testResults
     except ValidationError:

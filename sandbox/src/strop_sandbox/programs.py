@@ -91,7 +91,7 @@ class Program:
 
 def decoded_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
     """Raises:
-    FileError: content that is no base64.
+    FileError: content that is not base64.
     """
     decoded: dict[str, bytes] = {}
     for name, content in files.items():
@@ -100,7 +100,7 @@ def decoded_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
         try:
             decoded[name] = base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise FileError(f"files: the content of {name!r} is no base64: {error}") from error
+            raise FileError(f"files: the content of {name!r} is not base64: {error}") from error
     return decoded
 
 

@@ -121,7 +121,7 @@ class Sandbox:
         """Compile and run one program.
 
         Raises:
-            RequestError, FileError: the request cannot be meant as it stands.
+            RequestError, FileError: the request makes no sense as it stands.
         """
         run_limits = self.limits(request.run_timeout, request.memory_limit_MB)
         files = decoded_files(request.files)

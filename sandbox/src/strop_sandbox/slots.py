@@ -39,7 +39,7 @@ class Slots:
             ThrottledError: as many are under way or waiting as this server takes.
         """
         if self.num_admitted >= self.num_slots + self.max_waiting:
-            raise ThrottledError(f"{self.num_admitted} requests run or wait; the same one may be taken later")
+            raise ThrottledError(f"{self.num_admitted} requests run or wait; try again later")
         self.num_admitted += 1
         try:
             yield

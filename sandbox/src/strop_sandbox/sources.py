@@ -149,7 +149,7 @@ async def _written(
             async for chunk in _unpacked(response, url):
                 writer.write(chunk)
         except zlib.error as error:
-            raise RequestError(f"the tests at {url!r} are no gzip, as they claim: {error}") from error
+            raise RequestError(f"the tests at {url!r} are not valid gzip: {error}") from error
     return Fetched(writer.sha256, response.headers.get("etag"))
 
 
@@ -157,7 +157,7 @@ async def _unpacked(response: httpx.Response, url: str) -> AsyncGenerator[bytes]
     """In pieces of bounded size: a few kilobytes may stand for gigabytes, and packed twice for far more."""
     packed = response.headers.get("content-encoding", "identity").strip().lower()
     if packed not in ("identity", "gzip", ""):
-        raise RequestError(f"the tests at {url!r} are packed as {packed!r}; gzip is taken, or nothing")
+        raise RequestError(f"the tests at {url!r} are compressed as {packed!r}; only gzip is supported")
     unpacker = zlib.decompressobj(wbits=31)
     async for chunk in response.aiter_raw(_CHUNK):
         if packed != "gzip":
@@ -169,7 +169,7 @@ async def _unpacked(response: httpx.Response, url: str) -> AsyncGenerator[bytes]
             yield unpacker.decompress(chunk, _CHUNK)
             chunk = unpacker.unconsumed_tail or unpacker.unused_data
     if packed == "gzip" and not unpacker.eof:
-        raise UnavailableError(f"tests cannot be read from {url!r}: they end too early")
+        raise UnavailableError(f"tests cannot be read from {url!r}: they are cut short")
 
 
 async def _checked(
@@ -196,7 +196,7 @@ async def _address(host: str, port: int | None, *, allow_private: bool) -> str:
     try:
         found = await loop.getaddrinfo(host, port or 80, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise RequestError(f"the host {host!r} is not known: {error}") from error
+        raise RequestError(f"the host {host!r} cannot be resolved: {error}") from error
     addresses = [str(one[4][0]) for one in found]
     if not allow_private and not all(map(_is_public, addresses)):
         raise RequestError(

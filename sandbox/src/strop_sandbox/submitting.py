@@ -54,7 +54,7 @@ class Submissions:
 
     async def submit(self, request: SubmitRequest) -> EvalResult:
         """Raises:
-        RequestError: there is no such problem, or the request cannot be meant as it stands.
+        RequestError: there is no such problem, or the request makes no sense as it stands.
         BoxError: the sandbox itself failed.
         """
         kind, row = self._datasets.problem(request.dataset, request.id, request.config)
@@ -127,14 +127,14 @@ class Submissions:
             return blocks_of(orjson.loads(decoded_files(dict(response.files))["blocks.json"]))
         except ValueError as error:
             raise RequestError(
-                "config.custom_extract_logic failed: blocks.json is no list of code blocks"
+                "config.custom_extract_logic failed: blocks.json is not a list of code blocks"
             ) from error
 
     async def _auto_eval(self, request: SubmitRequest, row: Mapping[str, Any]) -> EvalResult:
         config, labels = request.config, labels_of(row)
         test = parse_json(row.get("test"), "test")
         if not isinstance(test, Mapping) or not isinstance(test.get("code"), str):  # pyright: ignore[reportUnknownMemberType]
-            raise RequestError(f"a test of {AUTO_EVAL} is an object with code")
+            raise RequestError(f"a test of {AUTO_EVAL} must be an object with code")
         language = labels.get("execution_language") or labels.get("programming_language") or config.language
         if not isinstance(language, str):
             raise RequestError("labels.programming_language is needed")

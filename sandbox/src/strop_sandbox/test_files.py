@@ -237,4 +237,4 @@ def _rows(source: IO[bytes]) -> Iterator[object]:
             bounded.num_bytes = 0
             yield row
     except ijson.JSONError as error:
-        raise RequestError(f"the test file is no JSON list of cases: {error}") from error
+        raise RequestError(f"the test file is not a JSON list of cases: {error}") from error

@@ -42,7 +42,7 @@ _BOUNDS = {"kernel/shmall": "16384", "kernel/msgmni": "256", "kernel/sem": "250 
 """Of a box's own System V memory (64 MiB, in pages), queues and semaphores, which no process need hold."""
 
 _COVERED = ("sys", "sysrq-trigger", "irq", "bus")
-"""Of a box's /proc: what is for reading only, whoever asks."""
+"""Of a box's /proc: what is read-only for everybody."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

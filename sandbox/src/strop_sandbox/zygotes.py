@@ -59,7 +59,7 @@ class Zygote:
     async def fork(self, uid: int, words: int) -> tuple[socket.socket, int]:
         """A new box of user `uid`: the channel to its init process, and a pidfd of its process 1.
 
-        `words` is a file that says why there is none, should it come to that.
+        `words` is a file that is told why, if no box can be made.
 
         Raises:
             SandboxError: the box was not made.

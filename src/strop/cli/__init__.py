@@ -6,8 +6,12 @@ Importing it loads nothing; `main` begins with what Ctrl-C does, and only then a
 from __future__ import annotations
 
 import os
+import sys
 
 from strop.cli.text import t
+
+_TRAINS = ("run", "demo", "train")
+"""Commands that train in this process."""
 
 
 def main() -> None:
@@ -16,6 +20,10 @@ def main() -> None:
         from strop.cli.interrupts import leave_from_now_on, leaving_at_once
 
         with leaving_at_once():
+            if sys.argv[1:2] and sys.argv[1] in _TRAINS:
+                from strop.memory import use_huge_pages
+
+                use_huge_pages()
             from strop.cli.command_line import command_line
         try:
             command_line()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,9 +18,9 @@ from strop.errors import StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.client import Client
     from strop.config.job import JobConfig
-    from strop.schema.responses import JobInfo, TrajectoryInfo
+    from strop.schema.trajectory import Trajectory
+    from strop.store.database import Database
 
 NUM_QUESTIONS = 3
 SUMMARY = "summary.json"
@@ -45,16 +46,17 @@ def demo(
     ] = Path("demo"),
 ) -> None:
     """"""
+    from strop.cli.checking import check_whole
     from strop.cli.interrupts import EXIT_CANCELED
-    from strop.cli.own_run import checked_folder, train_with_own_server
-    from strop.cli.run import given, load
+    from strop.cli.local_run import checked_folder, train_locally
+    from strop.cli.run import given
     from strop.schema.submission import LocalRun
 
     started = time.monotonic()
     console = Console(markup=False, emoji=False)
     overridden, given_by = given([], steps=steps, seed=seed)
     job = example() / "job.yaml"
-    config = load(job, overridden, given_by)
+    config = check_whole(job, overridden, given_by, load_functions=False)
     console.print(
         t(
             f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
@@ -63,19 +65,18 @@ def demo(
     )
     answers: list[dict[str, object]] = []
 
-    def look(client: Client, ended: JobInfo) -> None:
+    def look(database: Database, ended: Mapping[str, Any]) -> None:
         console.print(t("\nThree held-out questions:", "\n三个未参与训练的问题："), style="bold")
-        for question, one in answered(client, ended.job_id, config):
+        for question, one in answered(database, ended, config):
             show(console, question, one)
             said = str(one.messages[-1].get("content", "")) if one.messages else ""
-            answers.append(
-                {"question": question, "answer": said, "right": one.reward is not None and one.reward > 0.5}
-            )
+            right = one.reward is not None and one.reward > 0.5
+            answers.append({"question": question, "answer": said, "right": right})
 
     # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
     folder = checked_folder(out, None, anew=(out / SUMMARY).is_file())
     asked = LocalRun(job_file=job, overrides=overridden, given_by=given_by, out=folder)
-    result = train_with_own_server(asked, console, job=job, then=look)
+    result = train_locally(config, asked, console, job=job, then=look)
     told = {**result, "wall_s": round(time.monotonic() - started, 1), "questions": answers}
     path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
@@ -83,9 +84,9 @@ def demo(
     if result["status"] == JobStatus.CANCELED.value:
         for line in after(result, job, (overridden, given_by)):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
-    say_what_next(console, path, result["checkpoint"])
-    if result["status"] == JobStatus.CANCELED.value:
+        console.print(t(f"summary:  {path}", f"摘要:  {path}"), highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANCELED)
+    say_what_next(console, path, result["checkpoint"])
 
 
 demo.__doc__ = t(
@@ -110,22 +111,25 @@ def example() -> Path:
     )
 
 
-def answered(client: Client, job_id: str, config: JobConfig) -> list[tuple[str, TrajectoryInfo]]:
+def answered(database: Database, ended: Mapping[str, Any], config: JobConfig) -> list[tuple[str, Trajectory]]:
     """The first held-out questions with what the trained model said in the last validation, greedily."""
     from strop.data.dataset import load_dataset
+    from strop.store.trajectories import list_trajectories
 
     (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "validation")
-    held_out = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
-    found = client.jobs.trajectories(job_id, split="validation", limit=None)
-    last = max(one.step for one in found)
-    said = {one.sample_id: one for one in found if one.step == last}
-    return [
-        (str(sample.messages[-1]["content"]), said[sample.sample_id])
-        for sample in held_out.samples[:NUM_QUESTIONS]
-    ]
+    samples = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0).samples
+    last = ended["validation"][-1]["step"]
+    asked: list[tuple[str, Trajectory]] = []
+    with database.read() as session:
+        for sample in samples[:NUM_QUESTIONS]:
+            found = list_trajectories(
+                session, ended["job_id"], step=last, split="validation", sample_id=sample.sample_id
+            )
+            asked.append((str(sample.messages[-1]["content"]), found.items[-1].trajectory))
+    return asked
 
 
-def show(console: Console, question: str, one: TrajectoryInfo) -> None:
+def show(console: Console, question: str, one: Trajectory) -> None:
     """The question and every message that came after it."""
     spoken = one.messages
     asked = next(

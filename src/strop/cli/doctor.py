@@ -256,10 +256,7 @@ def _sandbox() -> Finding:
         return Finding(
             name="sandbox",
             state=State.WARNING,
-            text=t(
-                f"cannot isolate what a model wrote: {str(error).splitlines()[0]}",
-                f"无法隔离模型编写的代码：{str(error).splitlines()[0]}",
-            ),
+            text=str(error).splitlines()[0],
             fix=fix or "strop sandbox check",
         )
     try:

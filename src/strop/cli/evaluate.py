@@ -20,8 +20,8 @@ from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.cli.session import new_job
 from strop.cli.text import t
+from strop.config.inputs import hash_inputs
 from strop.data.dataset import Dataset, load_dataset
-from strop.data.inputs import hash_inputs
 from strop.errors import DataError, Problem, told_of
 from strop.rl.failures import stop_if_too_many_failed
 from strop.rl.metrics import validation_measures

@@ -14,7 +14,6 @@ from strop.config.loading import check_job
 from strop.data.dataset import load_dataset, numbered_lines
 from strop.data.offline_rows import read_offline_row
 from strop.errors import ConfigError, DataError, Problem
-from strop.schema.submission import LocalRun
 
 MAX_ROWS_TOLD = 20
 """Beside other problems."""
@@ -42,12 +41,6 @@ class PipelineFlow:
         if problems:
             raise DataError("rows", problems)
         return config
-
-    def load(self, asked: LocalRun) -> JobConfig:
-        """As `check`, of a file; its lines and its rows are named as its user knows them."""
-        from strop.cli.checking import check_whole
-
-        return check_whole(asked.job_file, asked.overrides, asked.given_by, load_functions=False)
 
     def describe(self, config: JobConfig) -> dict[str, Any]:
         return describe(config)

@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from strop.cli.next_steps import program
+from strop.cli.progress import SILENT_EVENTS, LiveProgress
 from strop.cli.text import t
 from strop.rl.validation import MEAN_AT_1
 from strop.schema.job import PLANNED_EVENT, PREPARING_EVENT, JobStatus
 from strop.schema.responses import EventInfo, JobInfo, PhaseProgress, Saved, StepMetrics, StreamItem
 
 if TYPE_CHECKING:
-    from strop.cli.progress import LiveProgress
     from strop.client import Client
 
 EXIT_STATUS = {JobStatus.SUCCEEDED: 0, JobStatus.FAILED: 1, JobStatus.CANCELED: 130}
 """By how a job ended; as `strop run` ends."""
 
-REFUSED_EVENT = "refused"
-"""The job could not begin: its file or its rows are wrong."""
-
-RESULT_EVENT = "result"
-"""The last event of a run: its data is what `strop run --json` prints."""
-
-_QUIET = frozenset({PLANNED_EVENT, RESULT_EVENT, REFUSED_EVENT, "inputs", "cancel_asked"})
-
-
-Note = tuple[str, int]
-"""An event's words, and the second since 1970 at which it was noted."""
-
 
 class Following:
     """Tells each thing once: metrics of a step come again, grown."""
 
-    def __init__(
-        self, live: LiveProgress, console: Console, *, own: bool = False, told: Container[Note] = ()
-    ) -> None:
+    def __init__(self, live: LiveProgress, console: Console) -> None:
         self._live = live
         self._console = console
-        self._own = own
-        self._told_otherwise = told
         self._told: dict[int, set[str]] = {}
         self.job: JobInfo | None = None
 
@@ -60,62 +42,32 @@ class Following:
                     if values:
                         self._live.metrics(item.step, values)
             case EventInfo():
-                note = (item.message, int(item.time.timestamp()))
                 total = item.data.get("total_steps")
                 if item.kind == PLANNED_EVENT and isinstance(total, int):
                     self._live.plan(total)
                 if item.kind == PREPARING_EVENT:
                     self._live.say(item.message)
-                elif item.kind not in _QUIET and note not in self._told_otherwise:
-                    self._live.event(item.kind, item.message, step=item.step, data=item.data)
-            case Saved() if self._own:
-                self._live.checkpoint(
-                    item.step,
-                    Path(item.folder),
-                    policy_version=item.policy_version,
-                    validation=item.validation,
-                    published=item.published,
-                    best=item.best,
-                )
+                elif item.kind not in SILENT_EVENTS:
+                    self._live.note(item.message)
             case PhaseProgress():
                 self._live.progress(item.step, item.phase, item.done, item.total)
             case Saved():
                 pass
             case JobInfo():
-                if not self._own and (self.job is None or self.job.status is not item.status):
+                if self.job is None or self.job.status is not item.status:
                     self._console.print(f"{item.job_id}   {item.status.value}", style="dim", highlight=False)
                 self.job = item
 
 
-class Alarms:
-    """Notes of a trainer that could not come by its job's stream, shown at once; `told` has them."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self.told: set[Note] = set()
-
-    def heard(self, en: str, zh: str, at: int) -> None:
-        from strop.cli.progress import tell_note
-
-        message = t(en, zh)
-        self.told.add((message, at))
-        tell_note(self._console, message)
-
-
-def follow(
-    client: Client, job_id: str, console: Console, *, own: bool = False, told: Container[Note] = ()
-) -> JobInfo:
-    """Show a job until it has ended. Returns it as it is then. One that is this command's `own` is shown with its
-    checkpoints, which lie on this machine, and without its statuses. Events that were `told` are left out.
+def follow(client: Client, job_id: str, console: Console) -> JobInfo:
+    """Show a job until it has ended. Returns it as it is then.
 
     Raises:
         StropError: there is no such job, or the server is gone for good.
-        KeyboardInterrupt: whoever watches has seen enough; the job goes on.
+        KeyboardInterrupt: whoever watches has seen enough; the job keeps running.
     """
-    from strop.cli.progress import LiveProgress
-
     live = LiveProgress(console)
-    following = Following(live, console, own=own, told=told)
+    following = Following(live, console)
     with live, closing(client.jobs.stream(job_id, progress=True)) as items:
         for item in items:
             following.take(item)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from strop.cli.text import t
 from strop.config.job import JobConfig
-from strop.config.training_types import effective_keys
+from strop.config.rules import effective_keys
 from strop.data.dataset import Dataset, joined
 from strop.errors import DataError, Problem
 from strop.processor import has_fast_bfloat16

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,15 +33,24 @@ from strop.trackers.tracking import Tracking, tracking
 _log = logging.getLogger(__name__)
 
 
+OnEvent = Callable[[str, str], None]
+"""Takes an event's kind and its message as it is recorded; from any thread."""
+
+
 class Submitted(Protocol):
-    """A job that a server has put into the store, and what becomes of the statuses that the run tells. `local`:
-    the server is a `strop run`'s own."""
+    """A job that is in the store already, and what becomes of the statuses that the run records.
+
+    A `local` one is a `strop run`'s own; `on_event` hears every event of it.
+    """
 
     @property
     def job_id(self) -> str: ...
 
     @property
     def local(self) -> bool: ...
+
+    @property
+    def on_event(self) -> OnEvent | None: ...
 
     def around(self, recorder: StoreRecorder) -> Recorder: ...
 
@@ -75,7 +84,12 @@ def open_record(
         if submitted is None or submitted.local
         else ([], [])
     )
-    recorder = stack.enter_context(StoreRecorder(database, job.job_id))
+    on_event = submitted.on_event if submitted is not None else None
+    recorder = stack.enter_context(
+        StoreRecorder(database, job.job_id)
+        if on_event is None
+        else HeardRecorder(database, job.job_id, on_event)
+    )
     stack.enter_context(logging_to(recorder.log))
     for text in [*map(_lost_note, lost), *map(_other_note, others)]:
         recorder.event("note", text)
@@ -83,6 +97,23 @@ def open_record(
             say(text)
     recorder.event(INPUTS_EVENT, both("data and code hashed", "已计算数据与代码的哈希"), data=inputs)
     return recorder
+
+
+class HeardRecorder(StoreRecorder):
+    """A recorder whose events are heard in this process, too, whether the database takes them or not.
+
+    A full disk takes the database along with the checkpoints, and whoever could free it must hear of it.
+    """
+
+    def __init__(self, database: Database, job_id: str, on_event: OnEvent) -> None:
+        super().__init__(database, job_id)
+        self._on_event = on_event
+
+    def event(
+        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
+    ) -> None:
+        self._on_event(kind, message)
+        super().event(kind, message, step=step, data=data)
 
 
 @contextmanager

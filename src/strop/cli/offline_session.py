@@ -20,17 +20,18 @@ from strop.cli.job_record import Submitted, open_record, telling_failed_start, w
 from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.session import new_job, new_job_id
+from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset
 from strop.data.examples import load_examples
-from strop.data.inputs import hash_inputs
 from strop.errors import ModelError
 from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
-from strop.learners.local.offline_update import OfflineLearner
+from strop.learners.local.rows import LocalRowTrainer
 from strop.rl.interfaces import OfflineBackends, Recorder
+from strop.rl.offline import RowLearner
 from strop.schema.example import Example
 from strop.store.recorder import StoreRecorder
 
@@ -104,16 +105,16 @@ async def open_offline_session(
         trackers, _ = held.enter_context(watching(config, job_id, folder, recorder))
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
-            learner = OfflineLearner(model, tokenizer, hyper, total_steps=total_steps(hyper, len(training)))
-        if learner.notice is not None:
-            recorder.event("note", learner.notice)
+            trainer = LocalRowTrainer(model, tokenizer, hyper)
+        if trainer.notice is not None:
+            recorder.event("note", trainer.notice)
         yield OfflineSession(
             config=config,
             job_id=job_id,
             folder=folder,
             machines=OfflineBackends(
-                learner=learner,
-                checkpoints=Checkpoints(learner),
+                learner=RowLearner(trainer, hyper, total_steps=total_steps(hyper, len(training))),
+                checkpoints=Checkpoints(trainer),
                 recorder=Broadcast([told, trackers, *watchers]),
             ),
             store=recorder,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -28,7 +28,7 @@ from strop.cli.pulse import Pulse
 from strop.cli.text import t, told
 from strop.rl.offline import VALIDATION
 from strop.rl.validation import MEAN_AT_1
-from strop.schema.job import PHASE_WORDS, JobStatus
+from strop.schema.job import PHASE_WORDS, PLANNED_EVENT, JobStatus
 from strop.tracing.listener import Listener
 
 _REWARD = "critic/rewards/mean"
@@ -37,12 +37,15 @@ _TAUGHT = "actor/distillation/loss"
 _HELD_OUT = {MEAN_AT_1: ".2f", f"{VALIDATION}loss": ".4f"}
 """The measure of a validation, by the kind of training, and how it is shown."""
 
+SILENT_EVENTS = frozenset({PLANNED_EVENT, "result", "refused", "inputs", "cancel_asked"})
+"""Kinds of events that are not shown as notes: they are shown otherwise, or concern programs alone."""
+
 
 class LiveProgress(Listener):
     """Shows a run of `total_steps` steps, to be set before it is entered around the run."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self.console = console
         self.total_steps = 0
         self._began: tuple[float, int] | None = None
         self._bars = Progress(
@@ -64,19 +67,23 @@ class LiveProgress(Listener):
         self._bars.start()
         self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps or None)
         self._phase = self._bars.add_task("", total=None, visible=False)
-        if not self._console.is_terminal:
+        if not self.console.is_terminal:
             self._pulse.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back. Harmless when closed already."""
         self._pulse.stop()
         self._bars.stop()
 
     def _print(self, text: str, *, style: str | None = None) -> None:
         self._pulse.said()
-        self._console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
     def _show_phase(self, text: str, done: int, total: int | None) -> None:
         """The second bar: what the run is busy with now."""
@@ -180,11 +187,9 @@ class LiveProgress(Listener):
             t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}")
         )
 
-    def event(
-        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        self._pulse.said()
-        tell_note(self._console, told(message))
+    def note(self, message: str) -> None:
+        """Something that the run's owner should know, in the middle of its steps."""
+        self._print(f"{t('note', '提示')}  {told(message)}", style="yellow")
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if done >= total:
@@ -194,12 +199,6 @@ class LiveProgress(Listener):
         # An update is one piece of work: how far it is nobody knows.
         self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
         self._show_phase(name, done, total)
-
-
-def tell_note(console: Console, message: str) -> None:
-    """What a run has to say, in the middle of its steps."""
-    text = f"{t('note', '提示')}  {message}"
-    console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def _count(number: float) -> str:

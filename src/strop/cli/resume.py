@@ -169,9 +169,9 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         DataError: training rows that cannot be read.
     """
     from strop.cli.job_on_this_machine import load_both, with_dtypes
+    from strop.config.inputs import code_hashes
     from strop.config.notes import total_steps
     from strop.data.dataset import load_dataset
-    from strop.data.inputs import code_hashes
     from strop.rl.checkpoints import best_below, kept_in
     from strop.rl.train_state import saved_position, start_position
     from strop.rl.trainer import RunResult

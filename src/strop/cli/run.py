@@ -1,4 +1,4 @@
-"""`strop run job.yaml`: train until the end or Ctrl-C, on the server that runs here or one of the run's own."""
+"""`strop run job.yaml`: train until the end or Ctrl-C, on the server that runs here or in this process."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def run(
             envvar="STROP_URL",
             show_envvar=False,
             help=t(
-                "Train on this server; STROP_URL, else the one that runs here, else one of the run's own. Its "
+                "Train on this server; STROP_URL, else the one that runs here, else in this command. The server's "
                 "key is STROP_API_KEY.",
-                "在此服务上训练；默认取 STROP_URL 或本机运行的服务，都没有则为本次运行启动一个。密钥取 STROP_API_KEY。",
+                "在此服务上训练；默认取 STROP_URL 或本机运行的服务，都没有则在本命令内训练。密钥取 STROP_API_KEY。",
             ),
         ),
     ] = None,
@@ -145,7 +145,7 @@ def run(
     with leaving_at_once():
         resumed = find_resumed(resume, out) if resume is not None else None
         told = finished(config, resumed, console, accept_changes=accept_changes)
-    told = told or _train(job, asked, resumed, out, console, accept_changes=accept_changes)
+    told = told or _train(config, job, asked, resumed, out, console, accept_changes=accept_changes)
     if as_json:
         print(json.dumps(told, indent=2))
     for line in after(told, job, asked):
@@ -162,6 +162,7 @@ run.__doc__ = t(
 
 
 def _train(
+    config: JobConfig,
     job: Path,
     asked: Given,
     resumed: Resumed | None,
@@ -170,7 +171,7 @@ def _train(
     *,
     accept_changes: bool,
 ) -> dict[str, Any]:
-    from strop.cli.own_run import checked_folder, train_with_own_server
+    from strop.cli.local_run import checked_folder, train_locally
     from strop.schema.submission import LocalRun
 
     folder = checked_folder(out, resumed)
@@ -190,7 +191,7 @@ def _train(
         resume=resumed.checkpoint if resumed is not None else None,
         accept_changes=accept_changes,
     )
-    return train_with_own_server(local, console, job=job)
+    return train_locally(config, local, console, job=job, resumed=resumed)
 
 
 def finished(

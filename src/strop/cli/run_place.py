@@ -1,4 +1,4 @@
-"""A job and what it names -> the server that `strop run` submits it to, or why the run has a server of its own."""
+"""A job and what it names -> the server that `strop run` submits it to, or why it trains in its own process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.cli.text import t
-from strop.config.watching import is_loopback, is_server
 from strop.errors import AccessError, MissingError, StropError
+from strop.schema.watching import is_loopback, is_server
 
 if TYPE_CHECKING:
     from strop.config.job import JobConfig
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """`url` is the server that runs in this home and takes the job; None is a server of the run's own. `why` is
-    said where one runs and is not used.
+    """`url` is the server that runs in this home and takes the job; None is this process. `why` is said where a
+    server runs and is not used.
     """
 
     url: str | None = None
@@ -26,7 +26,7 @@ class RunPlace:
 
 def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> RunPlace:
     """The server of this home where one answers, opens to this home's key and can do what the job asks; else
-    the run's own.
+    this process.
     """
     from strop.client.place import running_server
 

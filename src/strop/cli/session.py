@@ -23,19 +23,20 @@ from strop.cli.resume import Resumed
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
+from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
-from strop.data.inputs import hash_inputs
 from strop.inference.gateway import Gateway
 from strop.inference.local import Engine
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
-from strop.learners.local.critic import Critic
+from strop.learners.local.critic import LocalValueTrainer
+from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
-from strop.learners.local.update import Learner
 from strop.rl.counters import PREFILLED, PREFIX_HITS
 from strop.rl.interfaces import Backends, Recorder
+from strop.rl.update import CriticLearner, PolicyLearner
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
 
@@ -72,7 +73,7 @@ class EnginePublisher:
     """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
     they change."""
 
-    def __init__(self, learner: Learner, engine: Engine) -> None:
+    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
         self._learner = learner
         self._engine = engine
 
@@ -139,13 +140,15 @@ async def open_session(
         told: Recorder = recorder if submitted is None else submitted.around(recorder)
         with telling_failed_start(told):
             steps = total_steps(hyper, len(training))
-            # Before the learner: it takes the model over, and the critic begins as a copy of it.
-            critic = Critic(model, hyper, total_steps=steps) if hyper.method.critic else None
+            # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
+            critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
-            learner = Learner(model, tokenizer, hyper, total_steps=steps, teacher=teacher)
+            trainer = LocalPolicyTrainer(
+                model, tokenizer, hyper, teacher_sha256=None if teacher is None else teacher.sha256
+            )
             await sampling.start(stack, pool, say)
-        if learner.notice is not None:
-            recorder.event("note", learner.notice)
+        if trainer.notice is not None:
+            recorder.event("note", trainer.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
         for note in pool.notes:
@@ -157,10 +160,10 @@ async def open_session(
             machines=Backends(
                 capture=gateway,
                 functions=pool,
-                learner=learner,
-                critic=critic,
-                checkpoints=Checkpoints(learner, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(learner, engine),
+                learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
+                critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
+                checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
+                publisher=EnginePublisher(trainer, engine),
                 recorder=Broadcast([told, trackers, *watchers, examiner]),
                 counters=lambda: counted(gateway, engine),
             ),

@@ -86,7 +86,7 @@ def show_to_the_end(
 
 def _summary(client: Client, job: JobInfo, *, here: bool) -> dict[str, object]:
     """What a script wants to know, with the names of `strop run` where they mean the same."""
-    from strop.cli.follow import RESULT_EVENT
+    from strop.cli.train import RESULT_EVENT
     from strop.rl.validation import MEAN_AT_1
 
     results = client.jobs.events(job.job_id, kind=RESULT_EVENT) if here else []

@@ -13,13 +13,13 @@ from typing import Any
 from strop.client import files, functions, jobs
 from strop.client.tuning import AgenticRLFunctionComponent, Dataset, Tuning
 from strop.client.wire import Steps, without_empty
+from strop.config.aliases import ELSEWHERE
 from strop.config.file import JobFile, read_scalar
 from strop.config.loading import check_job
 from strop.data.dataset import load_dataset
 from strop.errors import ConfigError, DataError, Problem
 from strop.schema.function import FunctionType
 from strop.schema.responses import FileInfo, JobInfo
-from strop.schema.submission import ELSEWHERE
 
 Say = Callable[[str], None]
 

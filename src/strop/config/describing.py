@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from strop.config.file import JobFile, KeyPath, dotted
+from strop.config.file import HYPER, JobFile, KeyPath, dotted
 from strop.config.job import HyperParameters, JobConfig
-from strop.config.training_types import effective_keys
+from strop.config.rules import effective_keys
 
-HYPER: KeyPath = ("training", "hyper_parameters")
 MASK = "***"
 DEFAULT, REQUEST = "default", "request"
 

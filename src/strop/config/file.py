@@ -1,21 +1,35 @@
 """A YAML file -> plain data, with the place of every key. For `config.loading`.
 
-What a value means is for `config.yaml_nodes`.
+Scalars follow YAML 1.2: `2e-6` is a number and `no` is text, where PyYAML's 1.1 rules make a string of the
+one and a false of the other. Whatever is quoted is text.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
 
-from strop.config.yaml_nodes import MAX_DEPTH, TAG, TooDeep, compose, short, value_of
 from strop.data.half_characters import HALF_FIX, half_character
 from strop.errors import ConfigError, Problem
 
 KeyPath = tuple[str | int, ...]
+
+HYPER: KeyPath = ("training", "hyper_parameters")
+
+MAX_DEPTH = 64
+"""Of sections in sections; no job comes near it."""
+
+_TAG = "tag:yaml.org,2002:"
+
+_MAX_DIGITS = 300
+"""A number of more is no float either."""
+
+MOST_SHOWN = 160
+
 
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 5_000
@@ -134,10 +148,10 @@ def read_job_file(path: Path) -> JobFile:
         why = getattr(error, "strerror", None) or error
         raise _refusal(path, str(path), f"cannot be read: {why}") from error
     try:
-        root = compose(text)
+        root = _compose(text)
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(path, error) from error
-    except TooDeep as error:
+    except _TooDeep as error:
         message = f"nested deeper than {MAX_DEPTH} levels: that is no job"
         raise _refusal(path, f"{path}:{error.line}", message, "check brackets and indentation") from error
     except yaml.YAMLError as error:
@@ -159,9 +173,9 @@ def read_scalar(text: str) -> object:
     (2e-06, 'no', 8)
     """
     try:
-        node = compose(text)
-        return value_of(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(TAG) else text
-    except (yaml.YAMLError, TooDeep, ValueError):
+        node = _compose(text)
+        return _value_of(node) if isinstance(node, yaml.ScalarNode) and node.tag.startswith(_TAG) else text
+    except (yaml.YAMLError, _TooDeep, ValueError):
         return text
 
 
@@ -206,7 +220,7 @@ class _Reader:
             if (wrong := _unwritable(key)) is not None:
                 self.complain(key_node, path, f"the key {key!r} {wrong[0]}", wrong[1])
                 continue
-            if key_node.tag == TAG + "merge" or key == "<<":
+            if key_node.tag == _TAG + "merge" or key == "<<":
                 self.complain(key_node, path, "merge keys (<<) are not read", "write the keys out")
                 continue
             here = (*path, key)
@@ -219,7 +233,7 @@ class _Reader:
         return data
 
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
-        if node.tag.removeprefix(TAG) not in ("null", "bool", "int", "float", "str"):
+        if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
             self.file.unread.add(path)
             self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
             return None
@@ -228,7 +242,7 @@ class _Reader:
             self.complain(node, path, *wrong)
             return None
         try:
-            return value_of(node)
+            return _value_of(node)
         except ValueError as error:
             self.file.unread.add(path)
             self.complain(node, path, f"{short(node.value)} {error}", "write the plain value")
@@ -244,7 +258,7 @@ class _Reader:
 
 
 def _unwritable(text: str) -> tuple[str, str] | None:
-    """What in a text no name of a file, a model or anything else can hold, and the mend."""
+    """What in a text no name of a file, a model or anything else can hold, and the fix."""
     if "\0" in text:
         return "holds a NUL character", "remove it"
     half = half_character(text)
@@ -270,3 +284,98 @@ def _syntax_error(path: Path, error: yaml.MarkedYAMLError) -> ConfigError:
 
 def _refusal(path: Path, place: str, message: str, fix: str | None = None) -> ConfigError:
     return ConfigError(str(path), [Problem(place=place, message=message, fix=fix)])
+
+
+class _TooDeep(Exception):
+    """Raised by the scanner, which looks at a token long before anything is made of it."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+
+
+class _Loader(yaml.SafeLoader):
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  PyYAML's own
+
+    def add_indent(self, column: int) -> bool:
+        if self.indent < column:
+            self._check_depth()
+        return cast("bool", super().add_indent(column))  # pyright: ignore[reportUnknownMemberType]
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        self._check_depth()
+        super().fetch_flow_collection_start(TokenClass)  # pyright: ignore[reportUnknownMemberType]
+
+    def _check_depth(self) -> None:
+        if len(self.indents) + self.flow_level >= MAX_DEPTH:
+            raise _TooDeep(self.line + 1)
+
+
+_FORMS = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+}
+"""By tag: how such a value is written, and with what it can begin."""
+
+for _name, (_pattern, _first) in _FORMS.items():
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(rf"^(?:{_pattern})\Z"), _first)  # pyright: ignore[reportUnknownMemberType]
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """
+    Raises:
+        YAMLError: it is not YAML. _TooDeep: nobody should look at all of it.
+    """
+    try:
+        return cast("yaml.Node | None", yaml.compose(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]
+    except (ValueError, OverflowError) as error:  # PyYAML's own, of escapes that name no character
+        raise yaml.YAMLError(str(error)) from error
+
+
+def _value_of(node: yaml.ScalarNode) -> object:
+    """
+    Raises:
+        ValueError: what is written is not what the tag says, or no number of this machine.
+    """
+    text, tag = cast("str", node.value), node.tag.removeprefix(_TAG)
+    if tag in _FORMS and not re.fullmatch(_FORMS[tag][0], text):
+        raise ValueError("does not fit its tag")
+    match tag:
+        case "null":
+            return None
+        case "bool":
+            return text.lower() == "true"
+        case "int":
+            return _whole_number(text)
+        case "float":
+            return _number(text)
+        case _:
+            return text
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError("has far too many digits")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    if number == 0 and re.search("[1-9]", text.lower().partition("e")[0]):
+        raise ValueError("is too close to 0 to make a difference")
+    return number
+
+
+def short(value: object) -> str:
+    """A value as a message shows it.
+
+    >>> len(short("x" * 500)), short("x" * 500)[-6:]
+    (144, "xx...'")
+    """
+    text = repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 20]}...{text[-1]}"

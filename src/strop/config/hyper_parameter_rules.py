@@ -1,4 +1,4 @@
-"""Hyper-parameters against each other -> what would do nothing or cannot hold, with the key and the mend.
+"""Hyper-parameters against each other -> what would do nothing or cannot hold, with the key and the fix.
 
 `config.job` asks after it has checked names, types and ranges; nothing here knows a file or a machine.
 """
@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from strop.schema.section import Contradiction
+
 if TYPE_CHECKING:
     from strop.config.hyper_parameters import HyperParameters
-
-
-class Contradiction(ValueError):
-    """Keys that cannot all hold. The text may begin with `key: `; else the keys that it names are meant."""
-
-    def __init__(self, text: str, *, fix: str | None = None) -> None:
-        super().__init__(text)
-        self.fix = fix or ("remove it" if "has no effect" in text else "change or remove it")
 
 
 def contradictions(hyper: HyperParameters) -> Iterator[Contradiction]:

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names, bound_knobs, nearest_name
-from strop.config.hyper_parameter_rules import Contradiction, contradictions
-from strop.config.section import Section
+from strop.config.hyper_parameter_rules import contradictions
 from strop.schema.sampling import MIN_TRAINED_TEMPERATURE
+from strop.schema.section import Contradiction, Section
 
 
 class OneOf:
@@ -85,87 +85,140 @@ def _half_of_max_length(given: dict[str, Any]) -> int:
 class HyperParameters(Section):
     """What steers training; Bailian's names and ranges first, then ours.
 
+    The docstring of a field is what documents and pages say of it.
+
     Units:
-        batch_size and ppo_mini_batch_size count prompts (samples); lengths count tokens; `max_steps` stops
-        before the epochs are through; `eval_steps`, `save_steps`, `lr_warmup_steps` count steps, -1 warm-up
-        steps means 3 % of the run; `kl_loss_coef` and `kl_reward_coef` weigh estimates of the KL to the start
-        weights, in the loss and in the reward; `entropy_coeff` weighs the entropy bonus. `dual_clip` is in
-        multiples of the advantage, 0 turns it off. The thresholds of `rollout_is` and `rollout_rs` are ratios
-        of old to behaviour probability. The dtype `auto` is bfloat16 where the processor multiplies it in
-        hardware, else float32. `ppo_epochs` are passes over one batch; `max_num_gen_batches` rounds of
-        sampling a step, the first included; `overlong_buffer_len` the last tokens of an answer's limit, 0 for
-        none, and `overlong_penalty_factor` what an answer at that limit costs. `critic_warmup` counts steps
-        in which the critic alone learns; `cliprange_value` is in units of the reward, 0 turns it off.
-        `early_stopping_target` is a mean@1 that is high enough, in the offline trainings a loss that is low
-        enough, `early_stopping_count` the validations in a row that must be so.
-        `lora_rank` trains low-rank adapters of `target_modules` (every linear layer but the output) in place
-        of the model, scaled by `lora_alpha / lora_rank`. In the offline trainings `batch_size` counts rows,
-        in CPT pieces of text.
+        lengths count tokens; the thresholds of `rollout_is` and `rollout_rs` are ratios of old to behaviour
+        probability; `kl_loss_coef` and `kl_reward_coef` weigh estimates of the KL to the start weights.
     """
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     algorithm: AlgorithmName = "gspo"
+    """The method, see algorithms.md. It sets the defaults for clipping, aggregation and dynamic sampling."""
     kl_loss_coef: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the KL to the start weights in the loss."""
     learning_rate: float = Field(default=1e-6, gt=0, le=1)  # of 0 nothing is ever learned
+    """Peak of the learning rate."""
     lr_scheduler_type: Scheduler = Scheduler.COSINE
+    """How the rate changes after the warm-up, over the planned steps."""
     lr_warmup_steps: int = Field(default=-1, ge=-1, le=MAX_STEPS)
+    """Steps in which the rate rises; -1 is 3 % of the run."""
     n_epochs: int = Field(default=1, ge=1, le=200)
+    """Passes over the training rows."""
     batch_size: int = Field(default=8, ge=1, le=100_000)
+    """Prompts a step; in the offline trainings rows, in CPT pieces of text."""
     n_rollouts: int = Field(default=8, ge=1, le=1024)
+    """Rollouts a prompt: the size of a group."""
     ppo_mini_batch_size: int | None = Field(default=None, ge=1, le=100_000)
+    """Prompts an optimizer update; divides batch_size."""
     ppo_epochs: int = Field(default=1, ge=1, le=100)
+    """Passes over the batch of a step."""
     max_length: int = Field(default=1024, ge=2, le=131_072)
+    """Tokens of prompt and answers together."""
     max_prompt_length: int = Field(default_factory=_half_of_max_length, ge=1, le=131_072)
+    """Longest prompt in tokens; longer rows are refused."""
     eval_steps: int = Field(default=10, ge=1, le=999_999)
+    """Steps between validations; also before the first step and after the last."""
     save_steps: int = Field(default=100, ge=1, le=999_999)
+    """Steps between checkpoints when save_strategy is steps."""
     save_strategy: SaveStrategy = SaveStrategy.EPOCH
+    """When checkpoints are saved: every save_steps, at each epoch's end, or only at the end of the run."""
     save_total_limit: int = Field(default=2, ge=1, le=200)
+    """Checkpoints kept. The best by validation and the newest are never removed."""
 
     early_stopping_target: float | None = Field(default=None, ge=-MAX_TARGET, le=MAX_TARGET)
+    """End the run once validation is this good: mean@1 at least, offline the loss at most."""
     early_stopping_count: int = Field(default=1, ge=1, le=1000)
+    """Validations in a row that must reach early_stopping_target, not counting the one before step 1."""
     seed: int = Field(default=42, ge=0, lt=2**63)
+    """Seed of data order, sampling and adapters."""
     max_steps: int | None = Field(default=None, ge=1, le=MAX_STEPS)
+    """Stop after this many steps."""
     temperature: float = Field(default=1.0, ge=MIN_TRAINED_TEMPERATURE, le=10)
+    """Temperature of training rollouts; loss and entropy are computed at it, too."""
     max_tokens: int | None = Field(default=None, ge=1, le=131_072)
+    """Longest answer of a turn in tokens."""
     clip_ratio_low: float | None = Field(default=None, gt=0, le=1)
+    """How far the ratio may fall below 1."""
     clip_ratio_high: float | None = Field(default=None, gt=0, le=100)
+    """How far the ratio may rise above 1."""
     dual_clip: float | None = Field(default=None, ge=0, le=1000)
+    """Upper bound on the loss of a token with negative advantage, in multiples of that; 0 for no bound."""
     tau_pos: float = Field(default=1.0, ge=0.01, le=100)
+    """SAPO: temperature of the gate where the advantage is positive."""
     tau_neg: float = Field(default=1.05, ge=0.01, le=100)
+    """SAPO: temperature of the gate where the advantage is negative."""
     gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount of later rewards, a sampled token."""
     lam: float = Field(default=1.0, ge=0, le=1)
+    """GAE: how far advantages look ahead."""
     cliprange_value: float = Field(default=0.5, ge=0, le=1_000_000)
+    """How far a value may move in a step, in units of the reward; 0 for any distance."""
     critic_learning_rate: float = Field(default=1e-5, ge=0, le=1)
+    """Learning rate of the critic."""
     critic_warmup: int = Field(default=0, ge=0, le=MAX_STEPS)
+    """Steps at the start in which only the critic learns."""
     loss_agg_mode: Aggregation | None = None
+    """How the losses of tokens become one number."""
     entropy_coeff: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the entropy bonus."""
     kl_loss_type: KlKind = "k2"
+    """Estimator of the KL in the loss."""
     kl_reward_coef: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the KL to the start weights that is taken off the reward."""
     kl_reward_type: KlKind = "k1"
+    """Estimator of the KL in the reward."""
     reference_kl: bool = True
+    """Measure the distance to the start weights in every run."""
     rollout_is: Literal["none", "token", "sequence"] = "none"
+    """Correct for the difference of engine and learner by truncated importance weights."""
     rollout_is_threshold: float | None = Field(default=None, ge=1, le=1_000_000)
+    """What such a weight is cut at."""
     rollout_rs: Literal["none", "token", "geometric"] = "none"
+    """Leave out tokens, or whole sequences, on which engine and learner disagree too much."""
     rollout_rs_low: float | None = Field(default=None, gt=0, lt=1)
+    """Lowest ratio that is kept."""
     rollout_rs_high: float | None = Field(default=None, gt=1, le=1_000_000)
+    """Highest ratio that is kept."""
     max_grad_norm: float = Field(default=1.0, ge=1e-12, le=1_000_000_000)
+    """Gradients are scaled down to this norm."""
     weight_decay: float = Field(default=0.0, ge=0, le=1)
+    """AdamW's weight decay."""
     freeze_embeddings: bool = False
+    """Leave input and output embeddings as they are."""
     lora_rank: int | None = Field(default=None, ge=1, le=4096)
+    """Train low-rank adapters of this rank in place of the whole model."""
     lora_alpha: float = Field(default=32.0, ge=0.001, le=65_536)
+    """Adapters are scaled by lora_alpha / lora_rank."""
     lora_dropout: float = Field(default=0.0, ge=0, le=0.9)
+    """Dropout before adapters, in the offline trainings."""
     target_modules: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Linear layers that get adapters."""
     dpo_loss: DpoLoss = DpoLoss.SIGMOID
+    """Form of the preference loss."""
     dpo_beta: float = Field(default=0.1, ge=0.0001, le=100)
+    """How tightly DPO holds the policy to its start."""
     label_smoothing: float = Field(default=0.0, ge=0, le=0.49)
+    """Share of preferences taken to be wrong."""
     train_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Precision of the learner; auto is bfloat16 where the processor multiplies it in hardware."""
     sampling_dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """Precision of the engine; auto as above."""
     filter_groups: bool | None = None
+    """Dynamic sampling: leave out groups of equal scores and sample further prompts in their place."""
     max_num_gen_batches: int = Field(default=10, ge=1, le=1000)
+    """Rounds of sampling a step at most, the first included; then it trains on what was found."""
     overlong_buffer_len: int | None = Field(default=None, ge=0, le=131_072)
+    """The last tokens of an answer's limit, in which length costs reward; 0 for none."""
     overlong_penalty_factor: float = Field(default=1.0, gt=0, le=100)
+    """What an answer at its limit, or one cut off, loses."""
     truncation_policy: TruncationPolicy = TruncationPolicy.KEEP
+    """Answers cut off by the engine: keep them, penalise them, or mask them out of the loss."""
     max_attempts: int = Field(default=3, ge=1, le=100)
+    """Tries of a rollout, and of each reward call, before it has failed."""
     max_failure_rate: float = Field(default=0.5, gt=0, le=1)
+    """Share of a step's rollouts that may fail before the run stops; it stops anyway when all did."""
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
@@ -178,23 +231,23 @@ class HyperParameters(Section):
     def _without_effect(self) -> Iterator[str]:
         """Settings that were given and would do nothing, or contradict each other."""
         given, chosen = self.model_fields_set, self.method
-        for knob in sorted((given & bound_knobs()) - chosen.knobs):
-            readers = [name for name in algorithm_names() if knob in algorithm(name).knobs]
-            yield f"{knob}: has no effect with {chosen.name}; it belongs to {', '.join(readers)}"
+        for name in sorted((given & bound_knobs()) - chosen.knobs):
+            readers = [one for one in algorithm_names() if name in algorithm(one).knobs]
+            yield f"{name}: has no effect with {chosen.name}; it belongs to {', '.join(readers)}"
         if self.dual_clip is not None and 0 < self.dual_clip <= 1:
             yield f"dual_clip: must be above 1, or 0 for none; found {self.dual_clip}"
-        for knob, needed in (("kl_loss_type", "kl_loss_coef"), ("kl_reward_type", "kl_reward_coef")):
-            if knob in given and not getattr(self, needed):
-                yield f"{knob}: has no effect while {needed} is 0"
+        for name, needed in (("kl_loss_type", "kl_loss_coef"), ("kl_reward_type", "kl_reward_coef")):
+            if name in given and not getattr(self, needed):
+                yield f"{name}: has no effect while {needed} is 0"
         if not self.reference_kl and self.needs_reference:
             yield "reference_kl: cannot be off, a KL term needs the reference anyway"
-        for knob, switch in (
+        for name, switch in (
             ("rollout_is_threshold", "rollout_is"),
             ("rollout_rs_low", "rollout_rs"),
             ("rollout_rs_high", "rollout_rs"),
         ):
-            if knob in given and getattr(self, switch) == "none":
-                yield f"{knob}: has no effect while {switch} is none"
+            if name in given and getattr(self, switch) == "none":
+                yield f"{name}: has no effect while {switch} is none"
 
     @property
     def mini_batch_size(self) -> int:

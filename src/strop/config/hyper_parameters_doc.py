@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from strop.config.ark_names import ARK_NAMES
-from strop.config.describing import HYPER, IN_USE
-from strop.config.hyper_parameter_texts import KNOB_TEXTS
+from strop.config.aliases import ALIASES
+from strop.config.describing import IN_USE
+from strop.config.file import HYPER
+from strop.config.hyper_parameter_texts import about
 from strop.config.job import HyperParameters, TrainingType
 from strop.config.key_table import field_at
-from strop.config.training_types import effective_keys
+from strop.config.rules import effective_keys
 
 _HEAD = """\
 # Hyper-parameters
@@ -25,10 +26,10 @@ range, contradictory or without effect is refused before anything is loaded, wit
 `strop run job.yaml --dry-run` prints each value as the run would use it and where it comes from: a line of
 the file, an option, a default, or what the default follows from. The same is stored with the job.
 
-`Used by` names the trainings in which a knob does something; some belong to certain algorithms only
-(docs/algorithms.md). A default in *italics* follows from other settings.
+`Used by` names the trainings in which a hyper-parameter does something; some belong to certain algorithms
+only (docs/algorithms.md). A default in *italics* follows from other settings.
 
-| Knob | Takes | Default | Used by | Meaning | 含义 |
+| Hyper-parameter | Takes | Default | Used by | Meaning | 含义 |
 |---|---|---|---|---|---|
 """
 
@@ -46,7 +47,7 @@ A section may be written in Ark's words; its values are then read as Ark has the
 def render() -> str:
     """The whole page."""
     rows = "\n".join(_row(name) for name in HyperParameters.model_fields)
-    ark = "\n".join(f"| `{name}` | {_meant(name)} |" for name in ARK_NAMES)
+    ark = "\n".join(f"| `{name}` | {_meant(name)} |" for name, alias in ALIASES.items() if alias.read)
     return f"{_HEAD}{rows}\n{_ARK}{ark}\n"
 
 
@@ -62,13 +63,11 @@ def _row(name: str) -> str:
         default = f"*{follows}*"
     used = [kind.value for kind in TrainingType if name in effective_keys(kind)]
     every = "all" if len(used) == len(TrainingType) else ", ".join(used)
-    return f"| `{name}` | {takes} | {default} | {every} | {' | '.join(KNOB_TEXTS[name])} |".replace(
-        "inf)", "∞)"
-    )
+    return f"| `{name}` | {takes} | {default} | {every} | {' | '.join(about(name))} |".replace("inf)", "∞)")
 
 
 def _meant(name: str) -> str:
-    meaning = ARK_NAMES[name]
+    meaning = ALIASES[name]
     text = f"`{meaning.ours}`" if meaning.ours else f"must be {meaning.only:g}: {meaning.why}"
     brings = ", ".join(f"`{key}: {value}`" for key, value in meaning.brings)
     return f"{text}; also {brings} unless set" if brings else text

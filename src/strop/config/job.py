@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import AliasChoices, Field, PrivateAttr, model_validator
 
-from strop.config.hyper_parameter_rules import Contradiction
 from strop.config.hyper_parameters import DpoLoss as DpoLoss
 from strop.config.hyper_parameters import HyperParameters as HyperParameters
 from strop.config.hyper_parameters import KlKind as KlKind
@@ -22,11 +21,11 @@ from strop.config.hyper_parameters import Scheduler as Scheduler
 from strop.config.hyper_parameters import TruncationPolicy as TruncationPolicy
 from strop.config.runtime import FunctionRuntime as FunctionRuntime
 from strop.config.runtime import Timeout, Weight
-from strop.config.section import Section
-from strop.config.watching import DiagnosisConfig, TrackerConfig
 from strop.schema.function import FunctionType
 from strop.schema.model import MODEL_NAME
+from strop.schema.section import Contradiction, Section
 from strop.schema.training import TrainingType as TrainingType
+from strop.schema.watching import DiagnosisConfig, TrackerConfig
 
 
 class DataSource(StrEnum):

@@ -1,6 +1,6 @@
 """The keys that a job file may have, made from the schema: types, ranges, homes; the one that was meant.
 
-For `config.keys`.
+For `config.keys` and `config.explain`; other forms of a job are models of their own, with the same fields.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -16,10 +17,9 @@ import annotated_types
 from pydantic import AliasChoices, BaseModel
 from pydantic.fields import FieldInfo
 
-from strop.config.aliases import OTHER_NAMES, OTHER_WORDS, not_here
-from strop.config.file import KeyPath, dotted
+from strop.config.aliases import TRAINING_TYPES, called_here, not_here
+from strop.config.file import KeyPath, dotted, short
 from strop.config.job import JobConfig, OneOf
-from strop.config.yaml_nodes import short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,17 @@ class Field:
         return next((word for kind, word in words.items() if kind in self.kinds), "a value")
 
 
-def field_at(path: KeyPath) -> Field | None:
+def field_at(path: KeyPath, root: type[BaseModel] = JobConfig) -> Field | None:
     """What the schema says of a key, or None if it knows none there."""
     if not path or not isinstance(path[-1], str):
         return None
-    info = fields_at(path[:-1]).get(path[-1])
+    info = fields_at(path[:-1], root).get(path[-1])
     return _field(info) if info is not None else None
 
 
-def fields_at(section: KeyPath) -> dict[str, FieldInfo]:
+def fields_at(section: KeyPath, root: type[BaseModel] = JobConfig) -> dict[str, FieldInfo]:
     """The keys of a section by every name they have; none where there is no such section."""
-    model: type[BaseModel] | None = JobConfig
+    model: type[BaseModel] | None = root
     for key in section:
         if isinstance(key, int):
             continue
@@ -71,24 +71,28 @@ def fields_at(section: KeyPath) -> dict[str, FieldInfo]:
     return _names(model) if model else {}
 
 
-def unknown_key(key: str, section: KeyPath, around: Mapping[str, Any]) -> str:
+def unknown_key(
+    key: str, section: KeyPath, around: Mapping[str, Any], root: type[BaseModel] = JobConfig
+) -> str:
     """The way from a key that is not there to the one that was meant."""
     if (why := not_here(key)) is not None:
         return why
-    here = fields_at(section)
+    here, homes = fields_at(section, root), _all_homes(root)
     twin = next((name for name in here if name in around and here[name] is here.get(key)), None)
     if twin is not None:
         return f"{key!r} and {twin!r} are one key: keep one"
     if key == "beta":
         return "it is called 'dpo_beta' in DPO, 'kl_loss_coef' in reinforcement"
-    if (other := OTHER_NAMES.get(key)) is not None:
-        return f"it is called {other!r}" + ("" if other in here else f" and belongs in {homes_of(other)[0]}")
-    if homes := homes_of(key):
-        return f"{key!r} belongs in {' or '.join(homes)}"
+    if (other := called_here(key)) is not None:
+        return f"it is called {other!r}" + (
+            "" if other in here or other not in homes else f" and belongs in {homes[other][0]}"
+        )
+    if key in homes:
+        return f"{key!r} belongs in {' or '.join(homes[key])}"
     if near := difflib.get_close_matches(key, here, n=1):
         return f"did you mean {near[0]!r}?"
-    if near := difflib.get_close_matches(key, _all_homes(), n=1, cutoff=0.75):
-        return f"did you mean {near[0]!r}? It belongs in {homes_of(near[0])[0]}"
+    if near := difflib.get_close_matches(key, homes, n=1, cutoff=0.75):
+        return f"did you mean {near[0]!r}? It belongs in {homes[near[0]][0]}"
     return f"known here: {', '.join(here)}" if here else "remove it"
 
 
@@ -97,15 +101,10 @@ def wrong_choice(value: object, field: Field | None) -> tuple[str, str | None]:
     choices = field.choices if field else ()
     message = f"expected one of {', '.join(choices)}; found {short(value)}"
     word = str(value).lower()
-    if "cpt" in choices and word in OTHER_WORDS:
-        return message, OTHER_WORDS[word]
+    if "cpt" in choices and word in TRAINING_TYPES:
+        return message, TRAINING_TYPES[word]
     near = difflib.get_close_matches(word, choices, n=1)
     return message, f"did you mean {near[0]!r}?" if near else field.usual if field else None
-
-
-def homes_of(key: str) -> list[str]:
-    """Every section that has this key, in words."""
-    return _all_homes().get(key, [])
 
 
 def path_of(name: str) -> KeyPath | None:
@@ -114,9 +113,11 @@ def path_of(name: str) -> KeyPath | None:
     return found[0] if len(found) == 1 else None
 
 
-def _all_homes() -> dict[str, list[str]]:
+@cache
+def _all_homes(root: type[BaseModel]) -> dict[str, list[str]]:
+    """Every section that has a key, in words."""
     homes: dict[str, list[str]] = {}
-    for section, key in _walk(JobConfig, ()):
+    for section, key in _walk(root, ()):
         home = dotted(section).replace(".[]", "[]") if section else "the top of the file"
         homes.setdefault(key, []).append(home)
     return homes
@@ -161,7 +162,7 @@ def _field(info: FieldInfo) -> Field:
         elif origin is Literal:
             kinds.add(str)
             choices += get_args(annotation)
-        elif origin is tuple:
+        elif origin in (tuple, list):
             is_list = True
             todo.append(get_args(annotation)[0])
         elif origin is dict or annotation is dict:

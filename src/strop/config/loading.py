@@ -7,23 +7,19 @@ Reads the YAML and counts the training rows; runs and imports nothing.
 from __future__ import annotations
 
 import difflib
-import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.config.ark_names import translate_ark_names
-from strop.config.describing import HYPER, origins_of
+from strop.config.aliases import translate_aliases
+from strop.config.describing import origins_of
 from strop.config.file import JobFile, KeyPath, dotted, read_job_file
-from strop.config.job import FunctionModel, HyperParameters, JobConfig, TrainingType
+from strop.config.job import FunctionModel, JobConfig, TrainingType
 from strop.config.keys import Checked, check_keys
-from strop.config.notes import total_steps
 from strop.config.overrides import apply_overrides
-from strop.config.reward_rules import reward_rules
-from strop.config.training_types import type_complaints
-from strop.config.watch_rules import watch_rules
+from strop.config.rules import complaints
 from strop.data.dataset import count_rows
 from strop.errors import ConfigError, Problem
 
@@ -102,7 +98,7 @@ def inspect_job(file: JobFile, check_model: CheckModel | None = None) -> Inspect
     Raises:
         ConfigError: so much is wrong that there is no job to look at.
     """
-    translate_ark_names(file)
+    translate_aliases(file)
     checked = check_keys(file)
     config, file_problems = _with_absolute_paths(checked, file, check_model)
     problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
@@ -204,92 +200,15 @@ def _no_file(code: FunctionModel, name: str) -> tuple[str, str | None]:
     return f"no such file: {Path(code.zipdir) / name}", "it is relative to zipdir, that to workspace_dir"
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """Two or more keys that cannot both hold; the first is the one to point at."""
-
-    keys: tuple[str, ...]
-    broken: bool
-    message: str
-    fix: str
-
-
 def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
     """What the schema cannot see: keys against each other and against the number of rows."""
-    hyper = config.hyper_parameters
     # A row of plain text is cut into as many examples as it takes.
     num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
-    if num_rows == 0:
-        index = next(at for at, dataset in enumerate(config.datasets) if dataset.type == "training")
-        where: KeyPath = ("datasets", index, "file_name")
-        message = f"{dotted(where)}: no rows to train on"
-        yield Problem(place=file.place(where), message=message, fix="write one JSON object a line")
-    for rule in (*_length_rules(hyper), *_row_rules(hyper, num_rows)):
-        paths = [(*HYPER, key) for key in rule.keys]
-        if rule.broken and all(checked.trusted(path) for path in paths):
-            text = f"{dotted(paths[0])}: {rule.message}"
-            yield Problem(place=file.place(paths[0]), message=text, fix=rule.fix)
-    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
-    for path, message, fix in type_complaints(config) if type_is_clear else ():
-        if checked.trusted(path):
-            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
-    for path, message, fix in watch_rules(config) if type_is_clear else ():
-        if checked.trusted(path):
-            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
-    for index, key, message, fix in reward_rules(config.functions):
-        path: KeyPath = ("functions", index, *key)
-        if checked.trusted(path):
-            yield Problem(place=file.place(path), message=f"{dotted(path)}: {message}", fix=fix)
-    rewards = [function for function in config.functions if function.type.value != "rollout"]
-    if rewards and all(function.weight == 0 for function in rewards) and checked.trusted(("functions",)):
-        index = config.functions.index(rewards[0])
-        message = f"functions[{index}].weight: every weight is 0, so every reward would be"
-        place = file.place(("functions", index, "weight"))
-        yield Problem(place=place, message=message, fix="give at least one reward a weight above 0")
-
-
-def _length_rules(hyper: HyperParameters) -> list[_Rule]:
-    tokens = hyper.max_tokens or 0
-    return [
-        _Rule(
-            ("max_tokens", "max_length"),
-            tokens >= hyper.max_length,
-            f"{tokens} leaves no room for a prompt: max_length is {hyper.max_length}",
-            "lower max_tokens or raise max_length",
-        ),
-        _Rule(
-            ("lr_warmup_steps", "max_steps"),
-            hyper.max_steps is not None and hyper.lr_warmup_steps > hyper.max_steps,
-            f"{hyper.lr_warmup_steps} exceeds max_steps {hyper.max_steps}: the full rate is never reached",
-            "lower it, or write -1 for 3 % of the run",
-        ),
-    ]
-
-
-def _row_rules(hyper: HyperParameters, num_rows: int | None) -> list[_Rule]:
-    if num_rows is None:
-        return []
-    steps = total_steps(hyper, num_rows)
-    return [
-        _Rule(
-            ("batch_size",),
-            hyper.batch_size > num_rows > 0,
-            f"{hyper.batch_size} is more than the {num_rows} rows of the training dataset",
-            f"set it to at most {num_rows}, or add rows",
-        ),
-        _Rule(
-            ("lr_warmup_steps", "batch_size", "n_epochs", "max_steps"),
-            hyper.lr_warmup_steps > steps > 0 and hyper.lr_warmup_steps <= (hyper.max_steps or math.inf),
-            f"{hyper.lr_warmup_steps} is more than the run's {steps} steps: the full rate is never reached",
-            "lower it, or write -1 for 3 % of the run",
-        ),
-        _Rule(
-            ("critic_warmup", "batch_size", "n_epochs", "max_steps"),
-            hyper.critic_warmup >= steps > 0 and hyper.critic_warmup < (hyper.max_steps or math.inf),
-            f"{hyper.critic_warmup} takes all of the run's {steps} steps: the policy would never be trained",
-            f"lower it below {steps}, or raise n_epochs",
-        ),
-    ]
+    for one in complaints(config, num_rows):
+        if all(checked.trusted(path) for path in (one.path, *one.given)):
+            yield Problem(
+                place=file.place(one.path), message=f"{dotted(one.path)}: {one.message}", fix=one.fix
+            )
 
 
 def _num_rows(config: JobConfig, checked: Checked) -> int | None:

@@ -1,6 +1,6 @@
-"""Valid configuration -> what a person should know of it: knobs without effect, values out of the ordinary.
+"""Valid configuration -> what a person should know of it: settings without effect, unusual values.
 
-The loop records each note as an event, so that nobody tunes a knob that does nothing.
+The loop records each note as an event, so that nobody tunes what does nothing.
 """
 
 from __future__ import annotations

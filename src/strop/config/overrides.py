@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strop.config.ark_names import ARK_NAMES
-from strop.config.describing import HYPER
-from strop.config.file import JobFile, KeyPath, read_scalar
+from strop.config.aliases import is_read
+from strop.config.file import HYPER, JobFile, KeyPath, read_scalar
 from strop.config.key_table import path_of
 from strop.data.half_characters import half_character
 from strop.errors import Problem
@@ -71,7 +70,7 @@ def _path(name: str) -> KeyPath:
     path: KeyPath = tuple(int(part) if _is_index(part) else part for part in parts)
     if len(path) == 1 and isinstance(path[0], str):
         # Ark's names stand in one section only; a bare one is meant there.
-        path = path_of(path[0]) or ((*HYPER, path[0]) if path[0] in ARK_NAMES else path)
+        path = path_of(path[0]) or ((*HYPER, path[0]) if is_read(path[0]) else path)
     if not path or isinstance(path[0], int):
         raise _Refused(f"{name!r} names no key", "e.g. learning_rate=1e-5")
     if len(path) == 1 and path[0] in _EXAMPLES:

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from strop.config.hyper_parameter_rules import Contradiction
-from strop.config.section import Section
+from strop.schema.section import Contradiction, Section
 
 MIN_TIMEOUT_S, MAX_TIMEOUT_S = 0.001, 86_400
 
@@ -83,9 +82,9 @@ class FunctionRuntime(RuntimeSizes, Section):
         if not least <= first <= most:
             text = f"capacity: {first} is not within min_capacity {least} and max_capacity {most}"
             raise Contradiction(text, fix="let capacity start between the two")
-        for knob in ("memory_scale_threshold", "concurrency_scale_threshold"):
-            if getattr(self, knob) is not None and least == most:
-                text = f"{knob}: has no effect, there are always {most} workers"
+        for key in ("memory_scale_threshold", "concurrency_scale_threshold"):
+            if getattr(self, key) is not None and least == most:
+                text = f"{key}: has no effect, there are always {most} workers"
                 raise Contradiction(text, fix="set max_capacity above min_capacity")
         if self.memory_scale_threshold is not None and self.memory_size is None:
             text = "memory_scale_threshold: has no effect without memory_size, whose share it is"

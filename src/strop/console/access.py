@@ -23,8 +23,7 @@ from strop.errors import AccessError, ForbiddenError
 from strop.schema.access import Caller
 from strop.service.services import Services
 from strop.store.database import Database
-from strop.store.keys import caller_of
-from strop.store.sessions import LIFE, caller_in_session, close_session, open_session
+from strop.store.keys import LIFE, caller_in_session, caller_of, close_session, open_session
 
 COOKIE = "strop_session"
 LINK_LIFE_S = 3600.0

@@ -18,7 +18,7 @@ from strop.schema.entity import FunctionInstance, InstanceStatus
 from strop.schema.function import FunctionType
 from strop.service import functions
 from strop.service.services import Services
-from strop.store.instance_logs import instance_lines
+from strop.store.logs import instance_lines
 from strop.workers.gauges import Reading
 
 router = APIRouter()

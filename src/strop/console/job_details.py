@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from starlette.responses import RedirectResponse, Response
 
 from strop.config.describing import told_origin
-from strop.config.hyper_parameter_texts import KNOB_TEXTS
+from strop.config.hyper_parameter_texts import about
 from strop.console.access import local
 from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
@@ -25,10 +25,10 @@ from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
 from strop.service import jobs
 from strop.store.checkpoints import list_checkpoints
-from strop.store.curves import sum_of
+from strop.store.events import last_events
 from strop.store.findings import list_findings
-from strop.store.job_moves import moves_of
-from strop.store.job_search import jobs_that_resume, last_events
+from strop.store.jobs import jobs_that_resume, moves_of
+from strop.store.metrics import sum_of
 from strop.store.models import models_of_job
 
 router = APIRouter()
@@ -179,7 +179,7 @@ def settings_of(job: Job) -> dict[str, list[Setting]]:
             key=key.removeprefix(f"{section}."),
             value=value,
             origin=told_origin(origins.get(key, "")),
-            about=KNOB_TEXTS.get(name, ("", "")) if ".hyper_parameters." in key else ("", ""),
+            about=about(name) if ".hyper_parameters." in key else ("", ""),
         )
         sections.setdefault(section, []).append(one)
     return sections

@@ -15,11 +15,9 @@ from strop.schema.access import Caller
 from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
 from strop.service.services import Services
-from strop.store.curves import last_step, last_values, recent_mean
-from strop.store.events import list_events
-from strop.store.job_search import planned_steps
+from strop.store.events import find_progress, list_events, planned_steps
 from strop.store.jobs import get_job
-from strop.store.progress import find_progress
+from strop.store.metrics import last_step, last_values, recent_mean
 from strop.store.submissions import submissions_of
 
 MOVING = (JobStatus.PENDING, JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELING)

@@ -16,10 +16,8 @@ from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
 from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
-from strop.store.curves import curve_names, last_step, thinned_curves
-from strop.store.job_search import find_jobs
-from strop.store.jobs import get_job
-from strop.store.metrics import step_metrics
+from strop.store.jobs import find_jobs, get_job
+from strop.store.metrics import curve_names, last_step, step_metrics, thinned_curves
 from strop.tracing.ark_view import by_ark_name
 
 router = APIRouter()

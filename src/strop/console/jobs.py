@@ -12,8 +12,8 @@ from strop.console.job_frame import JobHere, job_here, progress_of
 from strop.console.pages import BASE, page
 from strop.console.requests import CallerHere, ServicesHere
 from strop.schema.job import JobStatus
-from strop.store.curves import curve_names
-from strop.store.job_search import find_jobs
+from strop.store.jobs import find_jobs
+from strop.store.metrics import curve_names
 from strop.store.submissions import submissions_of
 
 router = APIRouter()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strop.bilingual import both
-from strop.config.job import TrainingType
 from strop.data.dataset import Dataset, numbered_lines
 from strop.data.offline_rows import OfflineRow, read_offline_row
 from strop.errors import DataError, Problem, StropError
 from strop.schema import batch
 from strop.schema.example import Answer, Example
+from strop.schema.training import TrainingType
 
 
 class Tokens(Protocol):

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, cast
 
-from strop.config.job import TrainingType
 from strop.data.row_json import BadLine, parse_line
 from strop.data.rows import (
     ANSWERABLE,
@@ -23,6 +22,7 @@ from strop.data.rows import (
     tool_problems,
 )
 from strop.errors import Problem
+from strop.schema.training import TrainingType
 
 WEIGHTS = ("weight", "loss_weight")
 """OpenAI's name for what a message weighs in the loss, and Bailian's and Ark's."""

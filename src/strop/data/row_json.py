@@ -18,7 +18,7 @@ _MAX_DIGITS = 300
 
 
 class BadLine(ValueError):
-    """What is wrong with a line, and the mend."""
+    """What is wrong with a line, and the fix."""
 
     def __init__(self, message: str, fix: str = "one JSON object a line") -> None:
         super().__init__(message)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from strop.bilingual import both
-from strop.config.watching import WebhookConfig
+from strop.schema.watching import WebhookConfig
 
 if TYPE_CHECKING:
     import httpx

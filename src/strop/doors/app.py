@@ -97,7 +97,7 @@ def create_app(
     app.state.services = services
     install_failures(app)
     key_needed = [Depends(HTTPBearer(auto_error=False, description="An API key of this server"))]
-    for router in (*ROUTERS, fine_tunes.local_router) if settings.private else ROUTERS:
+    for router in ROUTERS:
         app.include_router(router, prefix=API, dependencies=key_needed, responses=FAILURES)
     for router in OPEN_ROUTERS:
         app.include_router(router)

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.schema.batch import Batch, Pack, Score
+from strop.schema.batch import Batch, ForwardResult, LossNormalizer, OptimStep, Pack, Score
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
 from strop.schema.reply import FunctionReply
 from strop.schema.sampling import SamplingParams
 from strop.schema.trajectory import Group, Turn
+from strop.schema.weights import WeightsRef
+
+Progress = Callable[[int, int], None]
+"""Told (done, total) of some work; what it raises ends the work."""
 
 
 class RolloutGateway(Protocol):
@@ -58,8 +62,86 @@ class FunctionRunner(Protocol):
     async def call(self, name: str, payload: FunctionInput) -> FunctionReply: ...
 
 
+class Scorer(Protocol):
+    """A model that is asked and never trained, such as a teacher."""
+
+    def score(self, packs: Sequence[Pack]) -> ForwardResult:
+        """Its logprob of each sampled token, NaN where it has none; no gradient."""
+        ...
+
+
+class Trainable(Protocol):
+    """Weights with an optimizer: gradients are summed by `forward_backward` until `optim_step` uses them.
+
+    The packs of one call may be a part of an update. `normalizer` counts the whole of it, so that the parts'
+    gradients and metrics add up, also over processes.
+    """
+
+    def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult: ...
+
+    def optim_step(self, learning_rate: float, *, max_grad_norm: float) -> OptimStep:
+        """Clip the summed gradient to a global norm and step. One that is not finite changes nothing."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write what it needs to go on exactly below `folder`, which the caller makes atomic."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        ...
+
+
+class PolicyTrainer(Scorer, Trainable, Protocol):
+    """The trainable weights of a run. What an update is, `rl.update` says for every implementation.
+
+    `forward_backward` computes the job's loss: rows without old logprobs of their own are compared with this
+    very pass, and those that bring reference or teacher logprobs are held against them.
+    """
+
+    @property
+    def policy_version(self) -> int:
+        """Optimizer steps applied since the run, resumed or not, began."""
+        ...
+
+    def score_reference(self, packs: Sequence[Pack]) -> ForwardResult:
+        """As `score`, under the frozen start weights; only where the job keeps a reference."""
+        ...
+
+    def learned(self) -> bool:
+        """Whether any weight differs from what it was when the run, resumed or not, began."""
+        ...
+
+    def export(self) -> WeightsRef:
+        """The weights after the last step, for whoever samples from them."""
+        ...
+
+
+class ValueTrainer(Scorer, Trainable, Protocol):
+    """A critic: `score` gives the value of the context of each sampled token, `forward_backward` the gradient
+    towards the returns that the packs bring."""
+
+
+class RowTrainer(Trainable, Protocol):
+    """The trainable weights of a run that learns from rows."""
+
+    def remember_reference(self, packs: Sequence[Pack], report: Progress | None) -> None:
+        """Compute what the start weights think of compared answers; before any step and any load."""
+        ...
+
+    def evaluate(
+        self, packs: Sequence[Pack], normalizer: LossNormalizer, report: Progress | None
+    ) -> ForwardResult:
+        """The loss of `packs` and its parts, without a gradient."""
+        ...
+
+    def learned(self) -> bool:
+        """As a `PolicyTrainer`."""
+        ...
+
+
 class Learner(Protocol):
-    """Holds the trainable weights."""
+    """What the loop asks of the policy: `rl.update.PolicyLearner`, over any `PolicyTrainer`."""
 
     def score(self, batch: Batch) -> list[Score]:
         """Every sequence of the batch under the weights of the step's start, in the order of its packs.
@@ -72,34 +154,25 @@ class Learner(Protocol):
         """Run the optimizer updates of one step; metrics under their registry names."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write weights, optimizer, schedule and RNG below `folder`, which the caller makes atomic."""
-        ...
-
-    def load(self, folder: Path) -> None: ...
-
     def learned(self) -> bool:
-        """Whether any weight is another one than when the run, resumed or not, began."""
+        """Whether any weight differs from what it was when the run, resumed or not, began."""
         ...
 
 
-class OfflineLearner(Learner, Protocol):
-    """A learner of rows instead of rollouts."""
+class OfflineLearner(Protocol):
+    """What the offline loop asks: `rl.offline.RowLearner`, over any `RowTrainer`."""
 
-    def remember_reference(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> None:
-        """Compute what the start weights think of compared answers; before any update and any load.
+    def remember_reference(self, packs: Sequence[Pack], report: Progress) -> None: ...
 
-        `report` is told (done, total) packs on the way; what it raises ends the work.
-        """
-        ...
+    def update(self, batch: Batch) -> Mapping[str, float]: ...
 
-    def measure(self, packs: Sequence[Pack], report: Callable[[int, int], None]) -> Mapping[str, float]:
-        """The loss and its parts on `packs`, without learning from them; `report` as above."""
-        ...
+    def measure(self, packs: Sequence[Pack], report: Progress) -> Mapping[str, float]: ...
+
+    def learned(self) -> bool: ...
 
 
 class Critic(Protocol):
-    """The value model of a run that has one. Saved and loaded with the learner, as one checkpoint."""
+    """What the loop asks of a critic: `rl.update.CriticLearner`, over any `ValueTrainer`."""
 
     def values(self, batch: Batch) -> list[list[float]]:
         """One list a sequence, in the batch's order: the value of the context of each sampled token."""

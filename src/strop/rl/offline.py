@@ -1,4 +1,4 @@
-"""Rows + learner -> a trained model, with nothing sampled: SFT, DPO and continued pre-training, in order.
+"""Rows + trainer -> a trained model, with nothing sampled: SFT, DPO and continued pre-training, in order.
 
 dataset -> batch -> update, then validate and save when due: stages 1, 5, 6 and 7 of `rl.loop`, whose
 counterpart this is. Validation is the loss on held-out rows: before the first step, every `eval_steps`, at
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,19 +17,20 @@ from types import MappingProxyType
 from typing import Any
 
 from strop.bilingual import both
-from strop.config.job import JobConfig
+from strop.config.job import HyperParameters, JobConfig
 from strop.data.dataset import Dataset, Draw
 from strop.data.examples import overlap_notes
 from strop.rl.batch import pack
 from strop.rl.failures import SKIPPED, skipped_in_a_row, was_skipped
 from strop.rl.fingerprint import made_from
-from strop.rl.interfaces import OfflineBackends
+from strop.rl.interfaces import OfflineBackends, RowTrainer
 from strop.rl.rollout import Report
+from strop.rl.schedule import learning_rate
 from strop.rl.stop import StopFlag
 from strop.rl.stopwatch import Stopwatch
 from strop.rl.train_state import TrainState
 from strop.rl.trainer import RunResult, Trainer, run_to_its_end
-from strop.schema.batch import Batch, MiniBatch, Pack
+from strop.schema.batch import Batch, LossNormalizer, MiniBatch, Pack
 from strop.schema.example import Example
 
 VALIDATION = "validation/data/"
@@ -184,6 +185,71 @@ class _OfflineRun(Trainer[Example]):
             self.stop.check()
 
         return told
+
+
+class RowLearner:
+    """The weights of an offline run of `total_steps`, and what one of its updates is."""
+
+    def __init__(self, trainer: RowTrainer, hyper_parameters: HyperParameters, *, total_steps: int) -> None:
+        self.trainer = trainer
+        self._hyper = hyper_parameters
+        self._total_steps = total_steps
+
+    def remember_reference(self, packs: Sequence[Pack], report: Report | None = None) -> None:
+        """Compute what the start weights think of compared answers; before any update and any load.
+
+        `report` is told (done, total) packs on the way; what it raises ends the work.
+        """
+        self.trainer.remember_reference(packs, report)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """Run the optimizer updates of one step.
+
+        Returns:
+            Metrics under their registry names, each a mean over the updates. A gradient that is not finite
+            makes no optimizer step.
+        """
+        rate = learning_rate(max(0, batch.step - 1), self._hyper, total_steps=self._total_steps)
+        stepped, updates = 0, list[dict[str, float]]()
+        for mini in batch.mini_batches:
+            result = self.trainer.forward_backward(mini.packs, row_normalizer(mini.packs))
+            step = self.trainer.optim_step(rate, max_grad_norm=self._hyper.max_grad_norm)
+            stepped += step.applied
+            updates.append({**result.metrics, "actor/grad_norm": step.grad_norm})
+        names = sorted({name for one in updates for name in one})
+        return {
+            **_with_perplexity(
+                {name: sum(one.get(name, 0.0) for one in updates) / len(updates) for name in names}
+            ),
+            "actor/lr": rate,
+            "actor/num_updates": float(stepped),
+            "actor/skipped_updates": float(len(updates) - stepped),
+        }
+
+    def measure(self, packs: Sequence[Pack], report: Report | None = None) -> dict[str, float]:
+        """The loss and its parts on `packs`, without learning from them; `report` as above."""
+        return _with_perplexity(self.trainer.evaluate(packs, row_normalizer(packs), report).metrics)
+
+    def learned(self) -> bool:
+        """Whether any weight differs from what it was when the run began."""
+        return self.trainer.learned()
+
+
+def row_normalizer(packs: Sequence[Pack]) -> LossNormalizer:
+    """The denominators of an update or a validation, over all of its packs."""
+    sequences = [sequence for pack in packs for sequence in pack.sequences]
+    return LossNormalizer(
+        num_tokens=math.fsum(sequence.weight * sequence.num_loss_tokens for sequence in sequences),
+        num_pairs=sum(len(pack.pairs) for pack in packs),
+    )
+
+
+def _with_perplexity(found: Mapping[str, float]) -> dict[str, float]:
+    """The exponential of the mean, not the mean of exponentials; infinite beyond what a float holds."""
+    if "lm/loss" not in found:
+        return dict(found)
+    loss = found["lm/loss"]
+    return {**found, "lm/perplexity": math.exp(loss) if loss < 700 else math.inf}
 
 
 def past(at: TrainState, draw: Draw[Example]) -> TrainState:

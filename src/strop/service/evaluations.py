@@ -20,6 +20,7 @@ from strop.schema.job import Job, JobKind, JobStatus
 from strop.schema.submission import EVALUATED_EVENT, Evaluation, Submission
 from strop.service import jobs
 from strop.service.job_plan import JobFunction, NewJob, RowsFile
+from strop.service.job_record import new_job_id
 from strop.service.services import Services
 from strop.store.checkpoints import get_checkpoint
 from strop.store.deployments import get_deployment
@@ -88,7 +89,7 @@ def submit(
         it measures does not exist.
     """
     _check_hyper_parameters(new.hyper_parameters)
-    job_id = jobs.new_job_id("ev")
+    job_id = new_job_id("ev")
     with services.database.read() as session:
         source, label = _subject(session, caller, new)
     trained = NewJob(
@@ -111,10 +112,10 @@ def submit(
             caller,
             job_id,
             config,
+            plan,
             name=new.name,
             model=label,
             request={**request, "evaluation": evaluation.model_dump()},
-            plan=plan,
             kind=JobKind.EVALUATION,
         )
     assert made.submission is not None

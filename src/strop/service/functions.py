@@ -45,7 +45,7 @@ from strop.store.entities import (
     record_instance,
     record_upload,
 )
-from strop.store.instance_logs import instance_lines
+from strop.store.logs import instance_lines
 
 UNIQUE_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 

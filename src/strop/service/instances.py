@@ -26,7 +26,7 @@ from strop.service.settings import Settings
 from strop.store.blobs import Blobs
 from strop.store.database import Database
 from strop.store.entities import get_entity, get_instance, record_instance
-from strop.store.instance_logs import record_instance_lines
+from strop.store.logs import record_instance_lines
 from strop.store.writer import Writer
 from strop.workers.functions import env_text
 from strop.workers.gauges import Reading

@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.bilingual import both, joined
+from strop.config.aliases import ELSEWHERE
 from strop.config.job import JobConfig
-from strop.config.watching import is_loopback, is_server
 from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
-from strop.schema.submission import ELSEWHERE
+from strop.schema.watching import is_loopback, is_server
 from strop.service.bundles import unpack
 from strop.service.files import blob_key
 from strop.service.layers import usable

@@ -1,15 +1,13 @@
 """Jobs: create, list, cancel, pause, resume, delete. The work is done by trainers that the supervisor starts.
 
-A job is created here and nowhere else, whether it comes through a door, from the console or from `strop run`.
+A job comes through any door, or from the console, as a `NewJob`, and is written by `service.job_record`.
 """
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,22 +19,15 @@ from strop.config.job import JobConfig
 from strop.errors import ConflictError
 from strop.schema.access import Caller
 from strop.schema.job import Event, Job, JobKind, JobStatus
-from strop.schema.submission import LocalRun, Submission, Wanted
+from strop.schema.submission import Wanted
 from strop.service.job_plan import JobPlan, NewJob, Planner, lay_out_files
+from strop.service.job_record import JobRecord, new_job_id, record_job
 from strop.service.services import Services
 from strop.store.events import record_event
-from strop.store.jobs import create_job, delete_job, get_job, move_job, numbered_jobs
+from strop.store.jobs import delete_job, get_job, move_job, numbered_jobs
 from strop.store.models import usable_model
 from strop.store.published import check_free
-from strop.store.submissions import create_submission, submissions_of, want
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """A job, and what was submitted; None for a `strop run` that no server supervises."""
-
-    job: Job
-    submission: Submission | None
+from strop.store.submissions import submissions_of, want
 
 
 def submit(services: Services, caller: Caller, new: NewJob, *, request: Mapping[str, Any]) -> JobRecord:
@@ -56,23 +47,7 @@ def submit(services: Services, caller: Caller, new: NewJob, *, request: Mapping[
         config, plan = prepare(
             services, caller, new, folder=folder, default_output=_output_name(new.model, job_id)
         )
-        return create(
-            services, caller, job_id, config, name=config.name, model=new.model, request=request, plan=plan
-        )
-
-
-def submit_local(services: Services, caller: Caller, run: LocalRun) -> JobRecord:
-    """Queue a job file of this machine for the process that keeps this private server. It is trained from
-    where its code and rows are; nothing is copied.
-
-    Raises:
-        ConfigError, DataError: everything that is wrong with it and its rows.
-    """
-    config = services.flow.load(run)
-    request = run.model_dump(mode="json")
-    return create(
-        services, caller, new_job_id(), config, name=config.name, model=config.model.name, request=request
-    )
+        return create(services, caller, job_id, config, plan, model=new.model, request=request)
 
 
 @contextmanager
@@ -108,42 +83,29 @@ def create(
     caller: Caller,
     job_id: str,
     config: JobConfig,
+    plan: JobPlan,
     *,
-    name: str,
     model: str,
     request: Mapping[str, Any],
-    plan: JobPlan | None = None,
+    name: str | None = None,
     kind: JobKind = JobKind.TRAINING,
 ) -> JobRecord:
-    """Write a job that was checked, with its submission and notes, and let the supervisor look. Without a
-    `plan` it belongs to the owner of a private server."""
-    job = Job(
-        job_id=job_id,
+    """Write a job that was checked, and let the supervisor look."""
+    made = record_job(
+        services.database,
+        job_id,
+        config,
+        services.flow.describe(config),
+        request=request,
         name=name,
-        status=JobStatus.PENDING,
         model=model,
         kind=kind,
         workspace_id=caller.workspace_id,
-        config=services.flow.describe(config),
-        created_at=datetime.now(UTC),
-    )
-    submission = Submission(
-        job_id=job_id,
         creator=caller.key_name,
-        request=dict(request),
-        config=config.model_dump(mode="json", exclude_unset=True),
-        bundles=plan.bundles if plan else {},
-        layers=plan.layers if plan else {},
-        files=plan.files if plan else [],
-        owner=None if plan else services.settings.owner,
+        plan=plan,
     )
-    with services.database.write() as session:
-        create_job(session, job)
-        create_submission(session, submission)
-        for note in plan.notes if plan else ():
-            _record(session, job_id, "not_honoured", note)
     services.supervisor.wake()
-    return JobRecord(job=job, submission=submission)
+    return made
 
 
 def list_jobs(
@@ -245,11 +207,6 @@ def delete(services: Services, caller: Caller, job_id: str) -> None:
     shutil.rmtree(services.folder_of(job_id), ignore_errors=True)
 
 
-def new_job_id(prefix: str = "ft") -> str:
-    """Sortable by time; the rest cannot be guessed."""
-    return f"{prefix}-{datetime.now(UTC):%Y%m%d%H%M%S}-{secrets.token_hex(8)}"
-
-
 def _output_name(model: str, job_id: str) -> str:
     """What the trained model is called where nobody named it."""
     stem = "".join(
@@ -264,7 +221,7 @@ def _records(session: Session, jobs: Sequence[Job]) -> list[JobRecord]:
 
 
 def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bool = False) -> Job:
-    """A job that this server supervises. One of a private server can only be canceled by others.
+    """A job that this server supervises. One of a `strop run` can only be canceled.
 
     Raises:
         MissingError: no such job here. ConflictError: it is a `strop run` of its own.

@@ -1,22 +1,22 @@
-"""Jobs: one row a training job; its status moves only along `schema.job.ALLOWED_MOVES`."""
+"""Jobs: one row a job, whose status moves only along `schema.job.ALLOWED_MOVES`, and a row for each move."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Select, column, delete, func, select, table, tuple_, update
+from sqlalchemy import Index, Select, column, delete, func, or_, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.bilingual import both, chinese_of
 from strop.errors import ConflictError, MissingError
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
-from strop.store.columns import PackedJson, UtcTime, Written
-from strop.store.job_moves import record_move
+from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
 from strop.store.processes import ProcessMark, is_gone, this_process
-from strop.store.tables import Base, Page, page_of
+from strop.store.tables import Base, Page, of_job, page_of
 
 
 class JobRow(Base):
@@ -243,7 +243,7 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
     known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart; a
-    private server's are lost with it.
+    `strop run`'s are lost with it.
     """
     moving = [status.value for status in JobStatus if not status.final]
     found = session.execute(
@@ -320,3 +320,59 @@ def _missing(job_id: str) -> MissingError:
     return MissingError(
         f"no job {job_id!r} in this database", fix="check the id, STROP_HOME and STROP_DATABASE_URL"
     )
+
+
+class JobMoveRow(Base):
+    __tablename__ = "job_moves"
+    __table_args__ = (Index(None, "job_id", "id"),)
+
+    id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    status: Mapped[str] = mapped_column(Written)
+    at: Mapped[datetime] = mapped_column(UtcTime)
+
+
+def record_move(session: Session, job_id: str, status: JobStatus, at: datetime) -> None:
+    session.add(JobMoveRow(job_id=job_id, status=status.value, at=at))
+
+
+def moves_of(session: Session, job_id: str) -> list[tuple[JobStatus, datetime]]:
+    """In order. Empty for a job that an older Strop recorded."""
+    query = (
+        select(JobMoveRow.status, JobMoveRow.at).where(JobMoveRow.job_id == job_id).order_by(JobMoveRow.id)
+    )
+    return [(JobStatus(status), at) for status, at in session.execute(query)]
+
+
+def find_jobs(
+    session: Session,
+    *,
+    workspace_id: str,
+    statuses: Sequence[JobStatus] = (),
+    words: Sequence[str] = (),
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[Job]:
+    """Newest first; every word must be in the job's name, id or model. `after` is the last `next`."""
+    training = JobRow.kind == JobKind.TRAINING.value
+    query = select(JobRow).where(JobRow.workspace_id == workspace_id, training)
+    if statuses:
+        query = query.where(JobRow.status.in_([status.value for status in statuses]))
+    for word in words:
+        fields = (JobRow.name, JobRow.job_id, JobRow.model)
+        query = query.where(or_(*(func.lower(one).contains(word.lower(), autoescape=True) for one in fields)))
+    if after is not None:
+        last = session.get(JobRow, after)
+        if last is not None:
+            place = tuple_(last.created_at, last.job_id)
+            query = query.where(tuple_(JobRow.created_at, JobRow.job_id) < place)
+    rows = session.scalars(
+        query.order_by(JobRow.created_at.desc(), JobRow.job_id.desc()).limit(limit + 1)
+    ).all()
+    return page_of(rows, limit, item=JobRow.job, cursor=lambda row: row.job_id, after=after)
+
+
+def jobs_that_resume(session: Session, job_id: str) -> list[str]:
+    """The jobs that went on from this one."""
+    query = select(JobRow.job_id).where(JobRow.resumes == job_id).order_by(JobRow.created_at)
+    return list(session.scalars(query))

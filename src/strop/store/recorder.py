@@ -19,12 +19,11 @@ from strop.schema.span import Span
 from strop.schema.trajectory import Group
 from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
 from strop.store.database import Database
-from strop.store.events import record_event
+from strop.store.events import record_event, record_progress
 from strop.store.findings import record_finding
 from strop.store.jobs import get_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
-from strop.store.progress import record_progress
 from strop.store.spans import record_spans
 from strop.store.trajectories import record_trajectories
 from strop.store.writer import Writer

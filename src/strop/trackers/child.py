@@ -17,8 +17,8 @@ from typing import TextIO
 
 from pydantic import BaseModel
 
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import Sink, TrackedRun, open_sink
 
 LAST_WORDS_S = 30.0

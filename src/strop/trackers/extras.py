@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from strop.config.watching import TrackerType
+from strop.schema.watching import TrackerType
 
 _MODULES = {
     TrackerType.TENSORBOARD: "tensorboard",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
 
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import TrackedRun
 
 JOB_TAG = "strop.job_id"

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import TrackedRun
 
 PORT = 9464

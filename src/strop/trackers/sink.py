@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from strop.config.watching import TrackerConfig, TrackerType
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig, TrackerType
 
 
 class TrackedRun(BaseModel):

@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from strop.bilingual import Bilingual, both
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.tracing.listener import Listener
 from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun

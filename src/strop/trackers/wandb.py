@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import wandb
 
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import TrackedRun
 
 STEP = "step"

@@ -23,8 +23,8 @@ from strop.cli.resume_there import resume_there
 from strop.cli.run import load
 from strop.cli.run_place import RunPlace, place_of_run
 from strop.config.job import JobConfig
-from strop.config.watching import TrackerConfig, TrackerType
 from strop.errors import ConfigError, MissingError, StropError
+from strop.schema.watching import TrackerConfig, TrackerType
 from strop.service.server_file import written_down
 from strop.store.home import home
 

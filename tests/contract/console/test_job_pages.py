@@ -14,9 +14,8 @@ from fakes.console import HOSTILE, record_job
 from fakes.server import Server
 from strop.bilingual import both
 from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus, Progress
-from strop.store.events import record_event
+from strop.store.events import record_event, record_progress
 from strop.store.keys import create_key, ensure_workspace
-from strop.store.progress import record_progress
 
 PAGES = (
     "/console/jobs",

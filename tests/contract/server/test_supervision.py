@@ -105,24 +105,6 @@ def test_a_trainer_that_gets_on_between_its_deaths_is_never_given_up():
         assert "goes on from the checkpoint of step 3 (try 1 of 1)" in messages[-1]
 
 
-@pytest.mark.parametrize("first", ["while it trains", "while it is being canceled"])
-def test_a_trainer_that_its_owner_ends_at_once_is_canceled_and_nothing_else_is_blamed(own_server, first):
-    job_id = own_server.submit(job_name="hangs")
-    own_server.becomes(job_id, "RUNNING")
-    eventually(lambda: process(own_server, job_id))
-    if first == "while it is being canceled":
-        own_server.post(f"/fine-tunes/{job_id}/cancel")
-        own_server.becomes(job_id, "CANCELING")
-    own_server.services.supervisor.end(job_id)
-    own_server.becomes(job_id, "CANCELED")
-    (event,) = [
-        one
-        for one in own_server.get(f"/fine-tunes/{job_id}/events")["events"]
-        if one["kind"] == "trainer_ended"
-    ]
-    assert event["message"] == "the trainer was ended at once, as asked"
-
-
 def test_a_canceled_trainer_that_does_not_end_is_killed_after_its_grace():
     with serving(home(), cancel_grace_s=0.3) as server:
         job_id = server.submit(job_name="hangs")

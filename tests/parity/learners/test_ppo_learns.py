@@ -4,12 +4,11 @@ from pathlib import Path
 
 import torch
 
+from fakes.learning import Critic, Learner
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch
 from strop.config.job import HyperParameters
 from strop.learners.local.checkpoint import Checkpoints
-from strop.learners.local.critic import Critic
-from strop.learners.local.update import Learner
 from strop.rl.batch import pack
 from strop.rl.gae import gae_measures, with_gae
 from strop.schema.batch import Sequence

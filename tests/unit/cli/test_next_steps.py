@@ -3,14 +3,10 @@
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from strop.cli import own_run
 from strop.cli.next_steps import after, after_failure, program, run_command, went_on
-from strop.schema.submission import LocalRun
 
 JOB = Path("my jobs/job.yaml")
 ASKED = (
@@ -89,15 +85,7 @@ def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_mended() -> No
         assert lines == ["its log:  strop jobs logs ft-1", f"once mended:  strop run job.yaml{rest}"]
 
 
-def test_a_resumed_run_that_saved_nothing_goes_on_from_what_it_went_on_from() -> None:
-    def kept(*, saved: list[str], resume: str | None) -> str | None:
-        client: Any = SimpleNamespace(jobs=SimpleNamespace(checkpoints=lambda job_id: saved))
-        asked = LocalRun(job_file=JOB, resume=None if resume is None else Path(resume))
-        return own_run._kept(client, "ft-2", asked)
-
-    assert kept(saved=["step-000004"], resume="/c/step-000003") == "ft-2"
-    assert kept(saved=[], resume="/c/step-000003") == "/c/step-000003"
-    assert kept(saved=[], resume=None) is None
+def test_a_run_goes_on_from_the_checkpoint_that_is_named() -> None:
     assert went_on(JOB, ASKED, resume="/c/step-000003") == [
         "go on:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
     ]

@@ -12,7 +12,6 @@ from strop.bilingual import both
 from strop.cli.broadcast import Broadcast
 from strop.cli.progress import LiveProgress
 from strop.cli.pulse import Pulse
-from strop.schema.job import TARGET_REACHED_EVENT
 
 
 def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
@@ -78,19 +77,19 @@ def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str
         "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)",
         "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
     )
-    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, text, step=6)
+    LiveProgress(Console(file=out, width=200)).note(text)
     assert out.getvalue().splitlines() == [line]
 
 
 def test_a_broadcast_tells_every_recorder_in_order() -> None:
     out = [io.StringIO(), io.StringIO()]
     several = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
-    several.event("note", "clipping cannot bind")
+    several.metrics(1, {"validation/data/reward/mean@1": 0.75})
     several.checkpoint(
         3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False
     )
     for file in out:
-        assert "clipping cannot bind" in file.getvalue()
+        assert "validation 0.75" in file.getvalue()
         assert "step-000003" in file.getvalue()
 
 

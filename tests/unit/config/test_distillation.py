@@ -103,8 +103,8 @@ def test_a_teacher_that_is_no_folder_is_refused(folder):
         ("kl_loss_coef: 0.001", "kl_loss_coef", "has no effect in training type pg_opd"),
         ("filter_groups: true", "filter_groups", "has no effect in training type pg_opd"),
         ("overlong_buffer_len: 64", "overlong_buffer_len", "has no effect in training type pg_opd"),
-        ("algorithm: ppo", "algorithm", "ppo works on rewards, and a teacher judges here"),
-        ("algorithm: dapo", "algorithm", "dapo works on rewards, and a teacher judges here"),
+        ("algorithm: ppo", "algorithm", "ppo works on rewards, but here a teacher judges"),
+        ("algorithm: dapo", "algorithm", "dapo works on rewards, but here a teacher judges"),
         ("truncation_policy: penalise", "truncation_policy", "penalise lowers a reward"),
     ],
 )
@@ -120,7 +120,7 @@ def test_validation_without_a_function_is_refused(folder):
         "[{file_name: train.jsonl}, {type: validation, file_name: held_out.jsonl}]",
     )
     [line] = complaints(folder, text)
-    assert "without a function there is nothing to validate by" in line
+    assert "there is no function to validate with" in line
 
 
 class Bench:

@@ -1,6 +1,6 @@
-"""A probe for each knob of the flow: with two settings of it, something observable differs as it should.
+"""A probe for each setting of the flow: with two settings of it, something observable differs as it should.
 
-`test_all_knobs` sees to it that no hyper-parameter is without a probe here or in `test_learner_probes`.
+`test_all_hyper_parameters` makes sure that none is without a probe here or in `test_learner_probes`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,9 +26,9 @@ Probe = Callable[[Path], Awaitable[None]]
 PROBES: dict[str, Probe] = {}
 
 
-def probe(knob: str) -> Callable[[Probe], Probe]:
+def probe(name: str) -> Callable[[Probe], Probe]:
     def register(made: Probe) -> Probe:
-        PROBES[knob] = made
+        PROBES[name] = made
         return made
 
     return register
@@ -372,6 +372,6 @@ async def _(folder: Path) -> None:
         assert penalties(kl_reward_coef=1.0, kl_reward_type=kind) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("knob", sorted(PROBES))
-async def test_a_knob_of_the_flow_does_what_it_says(knob, tmp_path):
-    await PROBES[knob](tmp_path)
+@pytest.mark.parametrize("name", sorted(PROBES))
+async def test_a_hyper_parameter_of_the_flow_does_what_it_says(name, tmp_path):
+    await PROBES[name](tmp_path)

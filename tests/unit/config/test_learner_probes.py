@@ -1,6 +1,6 @@
-"""A probe for each knob of the learners: with two settings of it, the same batch teaches something else.
+"""A probe for each setting of the learners: with two settings of it, the same batch teaches something else.
 
-`test_all_knobs` sees to it that no hyper-parameter is without a probe here or in `test_flow_probes`.
+`test_all_hyper_parameters` makes sure that none is without a probe here or in `test_flow_probes`.
 """
 
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 import torch
 
+from fakes.learning import Critic, Learner, OfflineLearner
 from fakes.model import tiny_llama
 from fakes.offline import example, packed
 from fakes.packs import batch, mini_batch, random_pack
@@ -18,19 +19,16 @@ from fakes.tokenizer import tiny_tokenizer
 from strop.algorithms import Aggregation
 from strop.config.job import HyperParameters
 from strop.inference.local.config import sampling_dtype
-from strop.learners.local.critic import Critic
-from strop.learners.local.offline_update import OfflineLearner
-from strop.learners.local.schedule import learning_rate
-from strop.learners.local.update import Learner
 from strop.rl.gae import with_gae
+from strop.rl.schedule import learning_rate
 
 Probe = Callable[[Path], None]
 PROBES: dict[str, Probe] = {}
 
 
-def probe(knob: str) -> Callable[[Probe], Probe]:
+def probe(name: str) -> Callable[[Probe], Probe]:
     def register(made: Probe) -> Probe:
-        PROBES[knob] = made
+        PROBES[name] = made
         return made
 
     return register
@@ -350,6 +348,6 @@ def _(folder: Path) -> None:
     assert tight > off == 0
 
 
-@pytest.mark.parametrize("knob", sorted(PROBES))
-def test_a_knob_of_the_learners_does_what_it_says(knob, tmp_path):
-    PROBES[knob](tmp_path)
+@pytest.mark.parametrize("name", sorted(PROBES))
+def test_a_hyper_parameter_of_the_learners_does_what_it_says(name, tmp_path):
+    PROBES[name](tmp_path)

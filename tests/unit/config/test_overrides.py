@@ -61,7 +61,7 @@ REFUSED = [
     ("seed=" + "9" * 5000, f"{H}.seed: expected a whole number, found the text '999", ""),
     ("seed=" + "9" * 200, f"{H}.seed: must lie in [0, 9223372036854775808), found 999", ""),
     ("learning_rate=1e-400", f"{H}.learning_rate: expected a number, found the text '1e-400'", "e.g. 1e-06"),
-    ("learning_rate=1e-45", f"{H}.learning_rate: 1e-45 is too near 0 to be told from it", "e.g. 1e-06"),
+    ("learning_rate=1e-45", f"{H}.learning_rate: 1e-45 is too close to 0 to make a difference", "e.g. 1e-06"),
     ("learning_rate=1e400", f"{H}.learning_rate: must be a finite number in (0, 1], found inf", "e.g."),
     ("temperature=1e-45", f"{H}.temperature: must lie in [0.01, 10], found 1e-45", "e.g. 1.0"),
     ("batch_size=1e308", f"{H}.batch_size: expected a whole number in [1, 100000], found 1e+308", "e.g. 8"),
@@ -91,13 +91,13 @@ def test_what_cannot_be_set_is_told_and_never_a_traceback(folder, text, message,
         ("functions.1.runtime.env.A=1", "functions.1.runtime.env=2"),
     ],
 )
-def test_one_knob_under_two_names_is_set_twice(folder, one, other):
+def test_one_hyper_parameter_under_two_names_is_set_twice(folder, one, other):
     assert f"{one.partition('=')[0]!r} sets it, too (keep one of them)" in told(folder, one, other)
     with pytest.raises(ConfigError, match="is set twice, also by --set"):
         loaded(folder, one, one)
 
 
-def test_an_option_and_a_long_name_are_one_knob_too(folder):
+def test_an_option_and_a_long_name_are_one_hyper_parameter_too(folder):
     values, given_by = overrides([f"{H}.max_steps=6"], {"--steps": ("max_steps", 5)})
     with pytest.raises(ConfigError, match="'max_steps' sets it, too"):
         load_job(folder / "job.yaml", values, given_by=given_by)

@@ -64,7 +64,7 @@ def test_with_arks_reward_fn_there_are_five_rewards_at_most(folder):
     ((line, message, fix),) = refused(folder, ARK + presets)
     assert (line, message) == (
         "10",
-        "functions[5]: one reward too many: with Ark's reward_fn at most 5, presets included",
+        "functions[5]: with Ark's reward_fn a job has at most 5 rewards, presets included",
     )
     assert fix is not None
     assert len(read(folder, presets + "  - {preset: answered, name: p5}\n").functions) == 6

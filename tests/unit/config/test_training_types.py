@@ -120,7 +120,7 @@ training:
     ("key", "message"),
     [
         ("dpo_beta: 0.2", "no effect in training type reinforcement"),
-        ("lora_dropout: 0.1", "old and policy logprobs must be one function"),
+        ("lora_dropout: 0.1", "must come from the same function"),
     ],
 )
 def test_reinforcement_refuses_what_is_only_for_rows(folder: Path, key: str, message: str) -> None:
@@ -160,7 +160,7 @@ training:
     [
         (
             "algorithm: gspo",
-            "1 leaves gspo without a baseline: it compares a prompt's rollouts",
+            "1 leaves gspo without a baseline: it compares the rollouts of a prompt",
             "which need no group",
         ),
         ("algorithm: dapo", "1 leaves dapo without a baseline", "at least 2"),
@@ -233,10 +233,7 @@ def test_a_target_of_validation_wants_rows_to_validate_on(folder: Path, kind: st
     [found] = caught.value.problems
     line = 1 + text.splitlines().index("    early_stopping_target: 0.9")
     assert found.place == f"{folder / 'job.yaml'}:{line}"
-    assert (
-        found.message
-        == f"{H}.early_stopping_target: has no effect: there is no validation dataset to reach it on"
-    )
+    assert found.message == f"{H}.early_stopping_target: has no effect without a validation dataset"
     assert found.fix == "add a dataset of type validation, or remove it"
     (folder / "held.jsonl").write_text("{}\n" * 3)
     rows = "[{file_name: train.jsonl}, {type: validation, file_name: held.jsonl}]"

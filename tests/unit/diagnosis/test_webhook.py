@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from strop.config.watching import WebhookConfig
 from strop.diagnosis.webhook import QUEUE_LIMIT, Webhook, signature
+from strop.schema.watching import WebhookConfig
 
 SECRET = "a secret of the owner"
 

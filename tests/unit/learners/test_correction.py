@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strop.learners.losses.correction import importance_weights, inside_band, mismatch
+from strop.learners.losses.correction import importance_weights
+from strop.rl.correction import inside_band, mismatch
 from strop.tracing.metrics import check_names
 
 MASK = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
@@ -60,23 +61,36 @@ def test_weights_have_no_gradient():
     assert not weights.requires_grad
 
 
+def kept(kind: str, *changes: tuple[int, int, float], low: float, high: float) -> list[list[bool]]:
+    """What rejection leaves of each row's tokens."""
+    given_ = behaviour(*changes)
+    rows = [(OLD[row, mask].tolist(), given_[row, mask].tolist()) for row, mask in enumerate(MASK.bool())]
+    return [list(inside_band(kind, old, other, low=low, high=high)) for old, other in rows]
+
+
 def test_tokens_outside_the_band_are_dropped_alone():
-    given_ = behaviour((0, 0, 2.0), (0, 1, 0.5), (1, 1, -1.0))  # ratios e^2, e^0.5, e^-1
-    kept = inside_band("token", OLD, given_, MASK, low=0.5, high=5.0)
-    assert kept.tolist() == [[False, True, True, False], [True, False, False, False]]
+    changes = ((0, 0, 2.0), (0, 1, 0.5), (1, 1, -1.0))  # ratios e^2, e^0.5, e^-1
+    assert kept("token", *changes, low=0.5, high=5.0) == [[False, True, True], [True, False]]
 
 
 def test_a_row_is_dropped_whole_when_its_geometric_mean_leaves_the_band():
-    given_ = behaviour((0, 0, 0.06), (0, 1, -0.01), (1, 0, 0.06), (1, 1, -0.06))  # means 0.05/3 and 0
-    kept = inside_band("geometric", OLD, given_, MASK, low=0.99, high=1.01)
-    assert kept.tolist() == [[False] * 4, [True, True, False, False]]
-    assert inside_band("geometric", OLD, given_, MASK, low=0.99, high=1.02).tolist() == MASK.bool().tolist()
+    changes = ((0, 0, 0.06), (0, 1, -0.01), (1, 0, 0.06), (1, 1, -0.06))  # means 0.05/3 and 0
+    assert kept("geometric", *changes, low=0.99, high=1.01) == [[False] * 3, [True, True]]
+    assert kept("geometric", *changes, low=0.99, high=1.02) == [[True] * 3, [True, True]]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_token_without_a_behaviour_logprob_is_not_kept_and_not_in_the_mean_of_its_row(bad: float):
+    assert inside_band("token", [-1.0, -1.0], [bad, -1.0], low=0.5, high=2.0) == (False, True)
+    # A mean of 0.5 over the one token that counts; over both it would be 0.25.
+    assert inside_band("geometric", [-1.0, -1.0], [bad, -1.5], low=0.5, high=math.exp(0.4)) == (False, False)
+    assert inside_band("geometric", [-1.0, -1.0], [bad, -1.5], low=0.5, high=math.exp(0.6)) == (False, True)
 
 
 @given(st.lists(st.floats(-5, 5), min_size=3, max_size=3), st.sampled_from(["token", "geometric"]))
 def test_identical_logprobs_are_always_kept_and_weighed_one(logprobs, kind: str):
+    assert all(inside_band(kind, logprobs, logprobs, low=0.999, high=1.001))
     same, mask = torch.tensor([logprobs]), torch.ones(1, 3)
-    assert inside_band(kind, same, same, mask, low=0.999, high=1.001).all()
     weights, _ = importance_weights("token", same, same, mask, threshold=1.0)
     assert torch.equal(weights, torch.ones(1, 3))
 
@@ -86,9 +100,9 @@ def test_identical_logprobs_are_always_kept_and_weighed_one(logprobs, kind: str)
     [
         (lambda: importance_weights("row", OLD, OLD, MASK, threshold=2.0), "known: token, sequence"),
         (lambda: importance_weights("token", OLD, OLD, MASK, threshold=0.5), "at least 1"),
-        (lambda: inside_band("row", OLD, OLD, MASK, low=0.5, high=2.0), "known: token, geometric"),
-        (lambda: inside_band("token", OLD, OLD, MASK, low=1.1, high=2.0), "contain the ratio 1"),
-        (lambda: inside_band("token", OLD, OLD, MASK, low=0.0, high=2.0), "contain the ratio 1"),
+        (lambda: inside_band("row", [-1.0], [-1.0], low=0.5, high=2.0), "known: token, geometric"),
+        (lambda: inside_band("token", [-1.0], [-1.0], low=1.1, high=2.0), "contain the ratio 1"),
+        (lambda: inside_band("token", [-1.0], [-1.0], low=0.0, high=2.0), "contain the ratio 1"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(call, message: str):
@@ -97,8 +111,8 @@ def test_settings_that_make_no_sense_are_refused(call, message: str):
 
 
 def test_half_a_nat_on_one_of_five_tokens_is_measured_as_by_hand():
-    old = [OLD[MASK.bool()]]
-    values = mismatch(old, [behaviour((0, 1, 0.5))[MASK.bool()]])
+    old = OLD[MASK.bool()].tolist()
+    values = mismatch(zip(old, behaviour((0, 1, 0.5))[MASK.bool()].tolist(), strict=True))
     weight = math.exp(0.5)
     assert values == pytest.approx(
         {
@@ -110,5 +124,5 @@ def test_half_a_nat_on_one_of_five_tokens_is_measured_as_by_hand():
         }
     )
     check_names(values)
-    assert mismatch(old, old)["mismatch/logprob_diff_max"] == 0
-    assert all(math.isnan(value) for value in mismatch([], []).values())
+    assert mismatch(zip(old, old, strict=True))["mismatch/logprob_diff_max"] == 0
+    assert all(math.isnan(value) for value in mismatch([]).values())

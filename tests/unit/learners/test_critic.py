@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from fakes.families import tiny_model
+from fakes.learning import Critic
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
 from strop.learners.local import critic as critic_module
-from strop.learners.local.critic import Critic
 from strop.rl.batch import pack
 from strop.rl.gae import gae_measures, with_gae
 from strop.schema.batch import Batch, Pack

@@ -1,11 +1,9 @@
 """Packs cut and joined into forests."""
 
-from dataclasses import fields
-
 import torch
 
 from fakes.packs import random_pack, sequence
-from strop.learners.local.packed_trees import PackedTrees, make_forests
+from strop.learners.local.packed_trees import make_forests
 from strop.rl.batch import pack
 
 PROMPT, LEFT, RIGHT = [10, 11], [20, 21, 22], [20, 31]
@@ -95,16 +93,3 @@ def test_one_sequence_longer_than_the_bound_is_not_cut():
 
 def test_sequences_without_a_sampled_token_are_left_out():
     assert make_forests([pack([sequence([1, 2, 3], [])])], max_nodes=10) == []
-
-
-def test_the_first_pack_of_a_forest_is_the_forest_of_that_pack_alone():
-    first, second = random_pack(0, lengths=(3, 6, 4)), random_pack(1, lengths=(9, 12, 8))
-    [both], [alone] = (make_forests(packs, max_nodes=500) for packs in ([first, second], [first]))
-    cut = both.first_pack()
-    assert cut.num_nodes == alone.num_nodes < both.num_nodes
-    for field in fields(PackedTrees):
-        found, expected = getattr(cut, field.name), getattr(alone, field.name)
-        if isinstance(expected, torch.Tensor):
-            torch.testing.assert_close(found, expected, rtol=0, atol=0)
-        else:
-            assert found == expected

@@ -9,6 +9,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from fakes.families import tiny_model
+from fakes.learning import Learner
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
 from fakes.tokenizer import tiny_tokenizer
@@ -19,7 +20,6 @@ from strop.learners.local import llama
 from strop.learners.local.forward import forest_logprobs
 from strop.learners.local.lora import Adapter
 from strop.learners.local.packed_trees import make_forests
-from strop.learners.local.update import Learner
 
 # PEFT asks transformers by a name that is about to change.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

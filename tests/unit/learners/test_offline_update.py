@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fakes.learning import OfflineLearner
 from fakes.model import tiny_llama
 from fakes.offline import example, packed
 from fakes.packs import batch, mini_batch
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
-from strop.learners.local import offline_update
-from strop.learners.local.offline_update import OfflineLearner
+from strop.learners.local import rows as row_trainer
 
 SFT = (
     example("a", [5, 6, 7], [20, 21, 22, 23]),
@@ -108,7 +108,7 @@ def test_a_row_that_teaches_and_compares_nothing_stands_beside_pairs(
     max_nodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Candidates of one score, of which one is to be imitated."""
-    monkeypatch.setattr(offline_update, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(row_trainer, "MAX_NODES", max_nodes)
     alone = example("c", [9], [50, 51, 52], [60], weights=[0.5, 0])
     ours = learner()
     ours.remember_reference(packed(*DPO, alone))
@@ -159,7 +159,7 @@ def test_neither_micro_batches_nor_the_order_of_rows_change_anything(
         return ours, ours.update(step(*ordered, number=2))
 
     whole, expected = two_steps(*rows)
-    monkeypatch.setattr(offline_update, "MAX_NODES", 4)
+    monkeypatch.setattr(row_trainer, "MAX_NODES", 4)
     cut, found = two_steps(*reversed(rows))
     assert found == pytest.approx(expected, abs=1e-6)
     for name, value in weights(whole).items():

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from strop.config.job import HyperParameters
-from strop.learners.local.schedule import learning_rate
+from strop.rl.schedule import learning_rate
 
 
 def rates(kind: str, warmup: int, total: int) -> list[float]:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fakes.learning import Learner
 from fakes.model import tiny_llama
 from fakes.packs import mini_batch, sequence
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
 from strop.errors import CheckpointError, ModelError
 from strop.learners.local.teacher import Teacher
-from strop.learners.local.update import Learner
 from strop.learners.weights_file import sha256_of
 from strop.rl.batch import pack
 from strop.schema.batch import Batch

@@ -7,16 +7,18 @@ import pytest
 import torch
 
 from fakes.families import tiny_model
+from fakes.learning import Learner
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
 from strop.errors import ModelError
-from strop.learners.local import update
+from strop.learners.local import policy
+from strop.learners.local.objective import distilled
 from strop.learners.local.packed_trees import make_forests
 from strop.learners.local.teacher import Teacher
-from strop.learners.local.update import Learner
 from strop.rl.batch import pack
+from strop.rl.update import with_rows
 from strop.tracing.metrics import check_names
 
 PROMPT = [5, 6, 7]
@@ -65,14 +67,15 @@ def taken_logprobs(model, packed) -> torch.Tensor:
 
 def test_the_advantage_of_a_token_is_teacher_minus_old_logprob():
     judge = teacher()
-    [forest] = make_forests([GROUP], max_nodes=1000)
+    [known] = with_rows([GROUP], teacher_logprobs=judge.score([GROUP]).logprobs)
+    [forest] = make_forests([known], max_nodes=1000)
     model = tiny_model("llama", seed=1).double()
     old = taken_logprobs(model, GROUP)
     old_ST = torch.zeros(forest.mask_ST.shape, dtype=torch.float64)
     old_ST[forest.mask_ST] = old
-    judged, metrics = judge.judged(forest, old_ST, forest.mask_ST, num_tokens=13)
+    advantages_ST, metrics = distilled(forest, old_ST, num_tokens=13)
     expected = taken_logprobs(tiny_model("llama", seed=7).double(), GROUP) - old
-    torch.testing.assert_close(judged.advantages_ST[judged.mask_ST], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(advantages_ST[forest.mask_ST], expected, rtol=0, atol=1e-6)
     assert metrics == {
         "actor/distillation/loss": pytest.approx(-expected.mean().item(), abs=1e-6),
         "trace/distillation/valid_token_rate": 1.0,
@@ -145,7 +148,7 @@ def test_micro_batches_change_neither_weights_nor_metrics(max_nodes: int, monkey
     minis = (mini_batch(GROUP, random_pack(3)), mini_batch(OTHER))
     whole, cut = student(teacher(), reference_kl=False), student(teacher(), reference_kl=False)
     expected = whole.update(batch(*minis))
-    monkeypatch.setattr(update, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(policy, "MAX_NODES", max_nodes)
     metrics = cut.update(batch(*minis))
     del expected["timing/s/old_log_prob"], metrics["timing/s/old_log_prob"]
     assert metrics == pytest.approx(expected, abs=1e-6)
@@ -174,8 +177,10 @@ def test_tokens_beyond_the_teachers_vocabulary_and_what_follows_them_teach_nothi
     _, known_E = judge.logprobs(forest)
     rows = [known_E[forest.sequence_edges_ST[row]][forest.mask_ST[row]].tolist() for row in range(2)]
     assert rows == [[True, False, False], [True, True]]
-    judged, metrics = judge.judged(forest, torch.full((2, 3), -1.0).double(), forest.mask_ST, num_tokens=5)
-    assert judged.advantages_ST[0, 1:].tolist() == [0.0, 0.0]
+    [answered] = with_rows([packed], teacher_logprobs=judge.score([packed]).logprobs)
+    [forest] = make_forests([answered], max_nodes=100)
+    advantages_ST, metrics = distilled(forest, torch.full((2, 3), -1.0).double(), num_tokens=5)
+    assert advantages_ST[0, 1:].tolist() == [0.0, 0.0]
     assert metrics["trace/distillation/valid_token_rate"] == pytest.approx(0.6)
     assert metrics["trace/distillation/missing_token_rate"] == pytest.approx(0.4)
 

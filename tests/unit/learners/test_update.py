@@ -18,7 +18,7 @@ from fakes.learning import (
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.algorithms import algorithm_names
-from strop.learners.local import update
+from strop.learners.local import policy
 from strop.learners.local.forward import forest_logprobs
 from strop.rl.batch import pack
 
@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_formula_at_ratio_one(algorithm: str):
 
 def test_one_mini_batch_has_ratio_one_and_needs_no_pass_for_old_logprobs(monkeypatch: pytest.MonkeyPatch):
     passes = []
-    monkeypatch.setattr(update, "forest_logprobs", lambda *given: passes.append(1) or forest_logprobs(*given))
+    monkeypatch.setattr(policy, "forest_logprobs", lambda *given: passes.append(1) or forest_logprobs(*given))
     metrics = learner().update(batch(mini_batch(GROUP, OTHER)))
     assert len(passes) == 1
     assert metrics["actor/ppo_kl"] == 0
@@ -85,7 +85,7 @@ def test_micro_batches_change_neither_weights_nor_metrics(
     minis = (mini_batch(GROUP, FLAT), mini_batch(OTHER, random_pack(3)))
     whole = learner(algorithm=algorithm, kl_loss_coef=0.1)
     expected = whole.update(batch(*minis))
-    monkeypatch.setattr(update, "MAX_NODES", max_nodes)
+    monkeypatch.setattr(policy, "MAX_NODES", max_nodes)
     cut = learner(algorithm=algorithm, kl_loss_coef=0.1)
     metrics = cut.update(batch(*minis))
     assert largest_difference(weights(whole), weights(cut)) < 1e-6
@@ -103,7 +103,7 @@ def test_the_order_of_packs_changes_nothing():
 def test_a_flat_group_is_not_computed_but_weighs_in_the_normaliser(monkeypatch: pytest.MonkeyPatch):
     nodes = []
     monkeypatch.setattr(
-        update,
+        policy,
         "forest_logprobs",
         lambda model, one: nodes.append(one.num_nodes) or forest_logprobs(model, one),
     )
@@ -167,7 +167,7 @@ def test_scores_are_the_logprobs_of_now_and_of_the_reference_in_the_order_of_the
     ours.update(batch(mini_batch(GROUP)))
     empty = sequence([1, 2, 3], [], rollout_id="empty")
     packs = [pack([*GROUP.sequences, empty]), OTHER]
-    scores = ours.score(batch(mini_batch(*packs)))
+    scores = ours.scores(batch(mini_batch(*packs)))
     assert len(scores) == 7
     now, mask = logprobs(ours, GROUP)
     for index in range(3):

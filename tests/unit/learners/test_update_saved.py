@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from fakes.learning import GROUP, OTHER, largest_difference, learner, settings, weights
+from fakes.learning import GROUP, OTHER, Learner, largest_difference, learner, settings, weights
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import CheckpointError, ModelError
 from strop.learners.local.checkpoint import Checkpoints
-from strop.learners.local.update import Learner
 
 
 def test_bfloat16_keeps_updates_that_its_working_weights_would_round_away(tmp_path: Path):

@@ -54,7 +54,7 @@ def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, type, bool]]:
                     yield name, kind, by_name
 
 
-KNOBS = sorted(
+RANGES = sorted(
     {
         (model, *found)
         for top in (JobConfig, RuntimeAsked, FunctionComponentRuntime)
@@ -74,8 +74,8 @@ def refuses(model: type[BaseModel], name: str, value: object, *, by_name: bool) 
     return False
 
 
-def test_the_walk_finds_the_knobs_of_every_section():
-    found = {(model.__name__, name) for model, name, *_ in KNOBS}
+def test_the_walk_finds_the_ranges_of_every_section():
+    found = {(model.__name__, name) for model, name, *_ in RANGES}
     assert len(found) > 60
     assert {
         ("HyperParameters", "lora_alpha"),
@@ -89,7 +89,7 @@ def test_the_walk_finds_the_knobs_of_every_section():
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "kind", "by_name"), KNOBS, ids=[f"{m.__name__}.{n}" for m, n, *_ in KNOBS]
+    ("model", "name", "kind", "by_name"), RANGES, ids=[f"{m.__name__}.{n}" for m, n, *_ in RANGES]
 )
 def test_a_number_is_refused_where_it_is_none_or_beyond_all_bounds(model, name, kind, by_name):
     for value in (*NOT_FINITE, *(HUGE if kind is int else ())):

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from fakes.learning import Critic, Learner, OfflineLearner
 from fakes.offline import example
 from fakes.offline import packed as rows_packed
 from fakes.packs import batch, mini_batch, sequence
@@ -20,13 +21,10 @@ from fakes.tokenizer import tiny_tokenizer
 from fakes.uniform import uniform_llama
 from strop.config.job import HyperParameters, TruncationPolicy
 from strop.data.dataset import Draw
-from strop.learners.local import metrics as measures
-from strop.learners.local.critic import Critic
-from strop.learners.local.offline_update import OfflineLearner
+from strop.learners.local.objective import distilled
 from strop.learners.local.packed_trees import make_forests
 from strop.learners.local.teacher import Teacher
-from strop.learners.local.update import Learner
-from strop.rl import offline, stopwatch
+from strop.rl import offline, stopwatch, update_metrics
 from strop.rl.batch import pack
 from strop.rl.counters import PREFILLED, PREFIX_HITS, counted_since
 from strop.rl.filtering import GroupFilter
@@ -42,6 +40,7 @@ from strop.rl.overlong import LengthPlan, length_measures
 from strop.rl.repeat_failures import lost_again
 from strop.rl.token_advantage import penalise
 from strop.rl.train_state import TrainState
+from strop.rl.update import with_rows
 from strop.schema.batch import Score
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
@@ -174,9 +173,10 @@ def of_teacher() -> dict[str, float]:
         uniform_llama(0, 2, -2, 0), tokenizer, settings(), student_tokenizer=tokenizer, dtype=torch.float64
     )
     asked = [rollout("a", 1, 0.0), rollout("b", 2, 0.0), rollout("c", 9, 0.0)]
-    [forest] = make_forests([pack(asked)], max_nodes=100)
+    answered = with_rows([pack(asked)], teacher_logprobs=teacher.score([pack(asked)]).logprobs)
+    [forest] = make_forests(answered, max_nodes=100)
     old_ST = torch.full(forest.mask_ST.shape, -LN4, dtype=torch.float64)
-    _, told = teacher.judged(forest, old_ST, forest.mask_ST, num_tokens=3)
+    _, told = distilled(forest, old_ST, num_tokens=3)
     return {**told, **distillation_measures(GROUPS)}
 
 
@@ -453,10 +453,10 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What is counted and timed around the stages."""
     ticks: Iterator[float] = iter((0.0, 3.0, 3.0, 5.0, 5.0, 6.5))
     clock = type("Clock", (), {"perf_counter": staticmethod(lambda: next(ticks))})
-    took, told = stopwatch.Stopwatch(), measures.StepMeasures()
+    took, told = stopwatch.Stopwatch(), update_metrics.UpdateMetrics()
     with monkeypatch.context() as patched:
         patched.setattr(stopwatch, "time", clock)
-        patched.setattr(measures, "time", clock)
+        patched.setattr(update_metrics, "time", clock)
         for phase in ("validation", "save"):
             with took(f"timing/s/{phase}"):
                 pass

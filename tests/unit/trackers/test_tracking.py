@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from fakes.server import eventually
-from strop.config.watching import TrackerConfig
 from strop.schema.job import JobStatus
+from strop.schema.watching import TrackerConfig
 from strop.trackers import child, tracking
 from strop.trackers.sink import TrackedRun
 

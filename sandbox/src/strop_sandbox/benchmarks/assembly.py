@@ -88,7 +88,7 @@ _BRACES = re.compile(
 
 
 def braces(code: str, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Where one is opened (1) or closed (-1), in C's manner: those in texts, signs and comments are none.
+    """Where one is opened (1) or closed (-1), as in C: not in strings, characters and comments.
 
     >>> list(braces('f("}", \\'{\\'); { // {'))
     [(13, 1)]

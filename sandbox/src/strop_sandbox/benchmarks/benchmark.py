@@ -58,7 +58,7 @@ class Problem:
 
     def text(self, *names: str) -> str:
         """Raises:
-        RequestError: none of these fields is there, or it is no text.
+        RequestError: none of these fields exists, or it is not text.
         """
         found = self.need(*names)
         if not isinstance(found, str):
@@ -69,21 +69,21 @@ class Problem:
         """A field that may be JSON in a string.
 
         Raises:
-            RequestError: it is not there, or a string that is no JSON.
+            RequestError: it is not there, or a string that is not JSON.
         """
         found = self.need(*names)
         if not isinstance(found, str):
             return found
         decoded = _decoded(found)
         if decoded is None:
-            raise RequestError(f"problem {self.id!r}: {names[0]} is a string that is no JSON")
+            raise RequestError(f"problem {self.id!r}: {names[0]} is a string that is not JSON")
         return decoded
 
     def test_program(self) -> tuple[str, dict[str, Any]]:
         """The test's program and its files: a text, or {code, asset}.
 
         Raises:
-            RequestError: there is none.
+            RequestError: it does not exist.
         """
         given = self.need("test", "testcases")
         found = _decoded(given) if isinstance(given, str) and given.lstrip().startswith("{") else given

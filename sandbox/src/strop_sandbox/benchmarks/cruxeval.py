@@ -145,7 +145,7 @@ def _is_literal(answer: str) -> bool:
 
 
 def _is_call(answer: str) -> bool:
-    """A call of `f` with values: `True or f()` and arguments that do something else are none."""
+    """A call of `f` with values: `True or f()` and arguments that do something else are not."""
     try:
         call = ast.parse(answer, mode="eval").body
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
 _MAX_TEST_BYTES = 256 * 1024 * 1024
 _BROKEN = (ValueError, TypeError, AttributeError, OverflowError, EOFError, IndexError, KeyError)
-"""What else reading a pickle raises that is none."""
+"""What else is raised on reading what is not a pickle."""
 
 
 class _Plain(pickle.Unpickler):
@@ -114,7 +114,7 @@ def _attempt(problem: Problem, completion: str, config: TestConfig) -> Attempt:
     if not cases:
         raise RequestError(f"problem {problem.id!r} has no case")
     if function is not None and not str(function).isidentifier():
-        raise RequestError(f"problem {problem.id!r}: {function!r} is no function's name")
+        raise RequestError(f"problem {problem.id!r}: {function!r} is not the name of a function")
     call = _CALL.format(name=function) if function else ""
     return Attempt(
         code=code,

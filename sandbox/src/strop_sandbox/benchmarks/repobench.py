@@ -30,7 +30,7 @@ def _language(problem: Problem) -> str:
 
 
 def first_line(code: str, language: str) -> str:
-    """The first line that is no comment; without one, the first.
+    """The first line that is not a comment; without one, the first.
 
     >>> first_line("# a\\n\\nx = 1\\ny = 2", "python")
     'x = 1'

@@ -1,4 +1,4 @@
-"""`/fine-tunes`: submit, list, cancel, pause, resume, delete; `/runs` of a private server."""
+"""`/fine-tunes`: submit, list, cancel, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ from strop.doors.dashscope.replies import language_of, output
 from strop.doors.json_body import JsonRoute
 from strop.doors.requests import CallerHere, ServicesHere
 from strop.schema.job import JobStatus
-from strop.schema.submission import LocalRun
 from strop.service import jobs
+from strop.service.job_record import JobRecord
 
 router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes", tags=["fine-tunes"])
-local_router = APIRouter(route_class=JsonRoute, prefix="/runs", tags=["runs"])
-"""For the one process that keeps a private server."""
 
 
 @router.post("", summary="Submit a job")
@@ -28,11 +26,6 @@ def create(
     request: Request, services: ServicesHere, caller: CallerHere, body: Annotated[dict[str, Any], Body()]
 ) -> Response:
     return _job(request, jobs.submit(services, caller, new_job(read_job(body)), request=body))
-
-
-@local_router.post("", summary="Train a job file of this machine")
-def create_local(request: Request, services: ServicesHere, caller: CallerHere, run: LocalRun) -> Response:
-    return _job(request, jobs.submit_local(services, caller, run))
 
 
 @router.get("", summary="List jobs, newest first")
@@ -76,5 +69,5 @@ def delete(request: Request, services: ServicesHere, caller: CallerHere, job_id:
     return output(request, {"status": "success", "job_id": job_id})
 
 
-def _job(request: Request, record: jobs.JobRecord) -> Response:
+def _job(request: Request, record: JobRecord) -> Response:
     return output(request, job_reply(record, language_of(request)))

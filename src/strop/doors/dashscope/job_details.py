@@ -28,15 +28,15 @@ from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus, Progress
 from strop.schema.responses import without_nulls
 from strop.service import jobs
+from strop.service.job_record import JobRecord
 from strop.service.services import Services
 from strop.service.trajectories import trajectory_values
 from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.database import Database
-from strop.store.events import list_events
+from strop.store.events import find_progress, list_events
 from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
 from strop.store.metrics import metric_names, step_metrics
-from strop.store.progress import find_progress
 from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
@@ -254,9 +254,7 @@ def _news(database: Database, job_id: str, sent: _Sent) -> tuple[list[str], bool
         news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
     if job.status is not sent.status:
         sent.status = job.status
-        news.append(
-            {"type": "status", **job_reply(jobs.JobRecord(job=job, submission=submission), sent.language)}
-        )
+        news.append({"type": "status", **job_reply(JobRecord(job=job, submission=submission), sent.language)})
     return [_frame(one, sent) for one in news], job.status.final and not page.more
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from strop.schema.job import Checkpoint, Event, JobStatus, LogLine
-from strop.service.jobs import JobRecord
+from strop.service.job_record import JobRecord
 
 GROUP = "llm"
 

@@ -48,8 +48,9 @@ class TextTokens:
             if message["role"] != "assistant":
                 continue
             prompt = self._renderer.prompt(messages[:index], tools, known)
-            text = self._renderer.answered(messages[: index + 1], tools)
-            if not text.startswith(prompt.text):
+            answered = self._renderer.answered(messages[: index + 1], tools)
+            text = answered.text
+            if not answered.agrees(prompt.rendered):
                 raise RequestRefused(
                     f"messages[{index}]: the chat template asks for an answer in other words than those it "
                     f"renders one with ({prompt.text[-40:]!r} is not in {text[-160:]!r}), so its tokens "
@@ -58,7 +59,7 @@ class TextTokens:
             if not prompt.token_ids:
                 raise RequestRefused(f"messages[{index}]: the chat template puts nothing before this answer")
             said = text[len(prompt.text) :]
-            completion_ids = self._up_to_the_end(self._renderer.encode(said))
+            completion_ids = self._up_to_the_end(self._renderer.encode(answered.rest(len(prompt.text))))
             whole = all(part in said for part in _spoken(message))
             found.append(
                 Answer(index=index, prompt_ids=prompt.token_ids, completion_ids=completion_ids, whole=whole)
@@ -67,9 +68,11 @@ class TextTokens:
         return found
 
     def text(self, text: str) -> tuple[int, ...]:
-        """A document: begun as the tokenizer begins one, ended by the end-of-text token."""
+        """A document: begun as the tokenizer begins one, ended by the end-of-text token, each once."""
         ids: list[int] = self._tokenizer.encode(text, verbose=False)
-        end = self._tokenizer.eos_token_id
+        begin, end = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        if isinstance(begin, int) and ids[:2] == [begin, begin]:
+            ids = ids[1:]
         return (*ids, end) if isinstance(end, int) and ids[-1:] != [end] else tuple(ids)
 
     def _up_to_the_end(self, ids: list[int]) -> tuple[int, ...]:

@@ -29,7 +29,8 @@ _AFTER = (
 def for_template(messages: list[dict[str, Any]], *, raw_arguments: bool) -> list[dict[str, Any]]:
     """Join text parts, leave nulls out, call `developer` by its older name `system`.
 
-    With `raw_arguments` the template prints a tool call's argument text as it is; else it gets the object.
+    With `raw_arguments` the template prints a tool call's arguments as text, as they came; else it gets the
+    object. Arguments that are empty or missing are `{}`.
 
     Raises:
         RequestRefused: 400 that names the message: an unknown role, a part that is no text, a malformed call.
@@ -78,8 +79,10 @@ def _tool_calls(calls: object, place: str, raw_arguments: bool) -> list[dict[str
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise RequestRefused(f"{place}[{index}].function.name is missing", param=place)
-        arguments = function.get("arguments", "{}")
-        if isinstance(arguments, str) and not raw_arguments:
+        arguments = function.get("arguments") or "{}"
+        if raw_arguments and not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        elif isinstance(arguments, str) and not raw_arguments:
             arguments = _parsed(arguments)
         made.append({**call, "function": {**function, "arguments": arguments}})
     return made
@@ -91,6 +94,63 @@ def _parsed(arguments: str) -> object:
         return json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
+
+
+def is_told(message: dict[str, Any], text: str) -> bool:
+    """Whether a message of ours, the agent's or a tool's stands in a rendering, as it is or as JSON has it.
+
+    Templates drop an assistant's earlier thoughts on purpose; what others say must never be dropped.
+    """
+    content = message["content"].strip()
+    if message["role"] == "assistant" or content in text:
+        return True
+    if any(json.dumps(content, ensure_ascii=ascii)[1:-1] in text for ascii in (False, True)):
+        return True
+    return " ".join(content.split()) in " ".join(text.split())
+
+
+def with_instructions_merged(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """System messages that a rendering leaves out, added to the first one that it has, else to the first user
+    message: many templates read `system` at the beginning only."""
+    dropped = [one for one in messages if one["role"] == "system" and not is_told(one, text)]
+    kept = [one for one in messages if not any(one is other for other in dropped)]
+    target = next((one for role in ("system", "user") for one in kept if one["role"] == role), None)
+    if target is None:
+        return messages
+    instructions = [one["content"] for one in dropped]
+    parts = [target["content"], *instructions]
+    if target["role"] == "user":
+        parts = [*instructions, target["content"]]
+    merged = {**target, "content": "\n\n".join(part for part in parts if part)}
+    return [merged if one is target else one for one in kept]
+
+
+def left_out_error(messages: list[dict[str, Any]], text: str) -> RequestRefused:
+    index = next(at for at, message in enumerate(messages) if not is_told(message, text))
+    role = messages[index]["role"]
+    why = "; a result needs the assistant message that called the tool before it" if role == "tool" else ""
+    return RequestRefused(
+        f"messages[{index}]: this model's chat template leaves the {role} message out of the prompt{why}",
+        param=f"messages[{index}]",
+    )
+
+
+def tools_for_template(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """Tools with their schema spelled out: one without parameters reads the same however it was written.
+
+    >>> tools_for_template([{"type": "function", "function": {"name": "now"}}])[0]["function"]["parameters"]
+    {'type': 'object', 'properties': {}}
+    """
+    if not tools:
+        return None
+    return [{**tool, "function": _with_parameters(tool["function"])} for tool in tools]
+
+
+def _with_parameters(function: dict[str, Any]) -> dict[str, Any]:
+    parameters = function.get("parameters") or {}
+    if parameters.get("type", "object") != "object" or "properties" in parameters or "$ref" in parameters:
+        return function
+    return {**function, "parameters": {"type": "object", "properties": {}, **parameters}}
 
 
 def in_plain_turns(

@@ -14,8 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import ModelError
+from strop.inference.chat.controls import NOTHING, ControlTokens, Rendered
 from strop.inference.chat.errors import RequestRefused
-from strop.inference.chat.messages import for_template, in_plain_turns
+from strop.inference.chat.messages import (
+    for_template,
+    in_plain_turns,
+    is_told,
+    left_out_error,
+    tools_for_template,
+    with_instructions_merged,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,6 +44,7 @@ class Prompt:
     text: str
     token_ids: tuple[int, ...]
     kept_ids: bool = True
+    rendered: Rendered = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +54,11 @@ class PrefixEntry:
     text: str
     token_ids: tuple[int, ...]
     messages: Sequence[dict[str, Any]]
+    prompt: Rendered = NOTHING
+
+    def begins(self, rendered: Rendered) -> bool:
+        """Whether a rendering continues this one: its text, and the same parts of it written by people."""
+        return rendered.text.startswith(self.text) and rendered.agrees(self.prompt)
 
 
 class Renderer:
@@ -57,6 +71,7 @@ class Renderer:
                 fix="use an instruction-tuned model, or add chat_template.jinja to the model's folder",
             )
         self._tokenizer = tokenizer
+        self._controls = ControlTokens(tokenizer)
         self._reserved = frozenset(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._has_tools = self._probe_tools()
         self._raw_arguments = self._probe_arguments()
@@ -74,13 +89,12 @@ class Renderer:
         Raises:
             RequestRefused: 400 for messages that this model's template cannot take.
         """
-        ready = self._ready(messages, tools)
-        text = self._apply(ready, tools, template_kwargs or {})
-        start, dropped = _start_of(text, messages, known)
+        rendered = self._rendered(messages, tools, template_kwargs or {})
+        start, dropped = _start_of(rendered, messages, known)
         if dropped is not None:
-            self._warn(text, dropped)
-        token_ids = (*start.token_ids, *self.encode(text[len(start.text) :]))
-        return Prompt(text=text, token_ids=token_ids, kept_ids=dropped is None)
+            self._warn(rendered.text, dropped)
+        token_ids = (*start.token_ids, *self.encode(rendered.rest(len(start.text))))
+        return Prompt(text=rendered.text, token_ids=token_ids, kept_ids=dropped is None, rendered=rendered)
 
     def after(
         self, prompt: Prompt, completion_ids: Sequence[int], messages: Sequence[dict[str, Any]]
@@ -88,28 +102,54 @@ class Renderer:
         """What is known once a turn is finished: its text with special tokens, the end token if sampled."""
         answer = self._decode(completion_ids)
         return PrefixEntry(
-            text=prompt.text + answer, token_ids=(*prompt.token_ids, *completion_ids), messages=messages
+            text=prompt.text + answer,
+            token_ids=(*prompt.token_ids, *completion_ids),
+            messages=messages,
+            prompt=prompt.rendered,
         )
 
-    def answered(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
-        """The text of a conversation that ends with its answer.
+    def answered(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> Rendered:
+        """A conversation that ends with its answer.
 
         Raises:
             RequestRefused: as `prompt`.
         """
-        return self._apply(self._ready(messages, tools), tools, {}, generation_prompt=False)
+        return self._rendered(messages, tools, {}, generation_prompt=False)
 
     def token_text(self, token_id: int) -> str:
         """One token as text; half a character shows as U+FFFD."""
         return self._decode([token_id])
 
+    def _rendered(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        kwargs: dict[str, Any],
+        *,
+        generation_prompt: bool = True,
+    ) -> Rendered:
+        """
+        Raises:
+            RequestRefused: 400 for messages that this model's template cannot take, or would leave out.
+        """
+        tools = tools_for_template(tools)
+        ready = self._ready(messages, tools)
+        text = self._apply(ready, tools, kwargs, generation_prompt=generation_prompt)
+        if all(is_told(message, text) for message in ready):
+            return self._controls.reveal(text)
+        ready = with_instructions_merged(ready, text)
+        text = self._apply(ready, tools, kwargs, generation_prompt=generation_prompt)
+        if not all(is_told(message, text) for message in ready):
+            raise left_out_error(ready, text)
+        return self._controls.reveal(text)
+
     def _ready(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None
     ) -> list[dict[str, Any]]:
         """What the template is given; one that knows no tools gets them as text."""
-        if self._has_tools:
-            return for_template(messages, raw_arguments=self._raw_arguments)
-        return in_plain_turns(for_template(messages, raw_arguments=True), tools)
+        raw_arguments = self._raw_arguments or not self._has_tools
+        ready = self._controls.hide(for_template(messages, raw_arguments=raw_arguments))
+        return ready if self._has_tools else in_plain_turns(ready, tools)
 
     def _apply(
         self,
@@ -138,9 +178,9 @@ class Renderer:
             ) from error
         return str(text)
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, part: Rendered) -> list[int]:
         """Ids of a part of a rendering, nothing added."""
-        return self._tokenizer.encode(text, add_special_tokens=False, verbose=False) if text else []
+        return self._controls.encode(part)
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return str(
@@ -197,10 +237,10 @@ _NOTHING = PrefixEntry(text="", token_ids=(), messages=())
 
 
 def _start_of(
-    text: str, messages: list[dict[str, Any]], known: Sequence[PrefixEntry]
+    rendered: Rendered, messages: list[dict[str, Any]], known: Sequence[PrefixEntry]
 ) -> tuple[PrefixEntry, PrefixEntry | None]:
-    """The longest known text that `text` begins with; and the turn it goes on from without beginning so."""
-    fitting = [one for one in known if text.startswith(one.text)]
+    """The longest known text that a rendering begins with; and the turn that it continues in other words."""
+    fitting = [one for one in known if one.begins(rendered)]
     start = max(fitting, key=lambda one: len(one.text), default=_NOTHING)
     longer = [one for one in known if len(one.messages) > len(start.messages) and _goes_on(messages, one)]
     return start, max(longer, key=lambda one: len(one.messages), default=None)

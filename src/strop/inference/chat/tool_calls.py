@@ -29,7 +29,7 @@ def parse_tool_calls(text: str) -> tuple[str, tuple[ToolCall, ...]]:
     """Split a finished answer into the content before its calls, and the calls; text after them is dropped.
 
     Raises:
-        MalformedToolCall: a call that is cut off or is no JSON object with `name` and `arguments`.
+        MalformedToolCall: a call that is cut off or is no JSON object with a `name`.
 
     >>> parse_tool_calls('Let me see.\\n<tool_call>\\n{"name": "add", "arguments": {"a":1}}\\n</tool_call>')
     ('Let me see.', (ToolCall(name='add', arguments='{"a":1}'),))
@@ -53,11 +53,11 @@ def _call(members: dict[str, str]) -> ToolCall:
     name = json.loads(members.get("name", "null"))
     if not isinstance(name, str) or not name:
         raise MalformedToolCall("a tool call needs a name")
-    if "arguments" not in members:
-        raise MalformedToolCall(f"the call of {name!r} has no arguments")
-    arguments = members["arguments"]
+    arguments = members.get("arguments", "{}")
     if arguments.startswith('"'):  # Some models write the argument object as a JSON string.
         arguments = json.loads(arguments)
+    if arguments in ("", "null"):  # A tool without parameters is called so.
+        arguments = "{}"
     return ToolCall(name=name, arguments=arguments)
 
 

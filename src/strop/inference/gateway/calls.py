@@ -118,7 +118,9 @@ class Call(ChatCall):
         return derive_seed(*who, self._digest, *which, index)
 
     def _tool_seed(self, index: int) -> int:
-        return self._seed(index)
+        """A request with a seed samples the same again, but its calls are other calls."""
+        repeats = self.request.seed is not None and self._slot > 0
+        return derive_seed(self._seed(index), self._slot) if repeats else self._seed(index)
 
     def _fingerprint(self, sampled: Sequence[Completion]) -> str:
         return f"policy-version-{sampled[-1].policy_versions[-1]}"

@@ -1,14 +1,14 @@
-"""Batch -> a value for every sampled token, and a critic that learns them: PPO's second model.
+"""Packs -> a value for every sampled token, and gradients towards their returns: PPO's second model.
 
-A copy of the start weights with one number as its head, its own optimizer and its own learning rate. It reads
-the same prefix trees as the policy: a context shared by rollouts has one value, and nothing is padded.
-`rl.loop` calls it through its `Critic` port, before and beside the learner.
+A copy of the start weights with one number as its head and an optimizer of its own. It reads the same prefix
+trees as the policy: a context shared by rollouts has one value, and nothing is padded. `rl.update` drives it
+as a `ValueTrainer`, before and beside the policy.
 """
 
 from __future__ import annotations
 
 import copy
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,15 @@ from torch.nn import functional as F
 
 from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
-from strop.learners.local.forward import hidden_at
+from strop.learners.local.forward import Collected, hidden_at
 from strop.learners.local.optimizer import Optimizer
 from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
-from strop.learners.local.schedule import learning_rate
 from strop.learners.losses.value import value_loss
 from strop.learners.precision import working_dtype
 from strop.learners.weights_file import not_finite, read_tensors, write_tensors
-from strop.schema.batch import Batch, MiniBatch
+from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 
-_UPDATE_MEANS: tuple[str, ...] = (
-    "critic/vf_loss",
-    "critic/vf_clipfrac",
-    "critic/vpred_mean",
-    "critic/grad_norm",
-)
+_METRICS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean")
 
 
 class ValueNetwork(nn.Module):
@@ -64,8 +58,8 @@ class ValueNetwork(nn.Module):
         return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
 
 
-class Critic:
-    """The critic of one run. Made before the learner, from the same model, whose weights it copies.
+class LocalValueTrainer:
+    """The critic of one run. Made before the policy's trainer, from the same model, whose weights it copies.
 
     Concurrency: not thread-safe; no two of its methods may overlap.
     """
@@ -75,12 +69,10 @@ class Critic:
         model: nn.Module,
         hyper_parameters: HyperParameters,
         *,
-        total_steps: int,
         dtype: torch.dtype | None = None,
     ) -> None:
         """`dtype` overrides what `hyper_parameters.train_dtype` means on this machine."""
         self._hyper = hyper_parameters
-        self._total_steps = total_steps
         self._network = ValueNetwork(model).eval().requires_grad_(True)
         if hyper_parameters.freeze_embeddings:
             decoder: Any = self._network.decoder
@@ -92,54 +84,49 @@ class Critic:
         self._network.to(dtype or working_dtype(hyper_parameters.train_dtype)[0])
         self._optimizer = Optimizer(self._network, weight_decay=hyper_parameters.weight_decay)
         self._optimizer.load_state(exact, {})
+        self._summed = False
 
     def network(self) -> ValueNetwork:
         """The weights after the last update."""
         return self._network
 
     @torch.no_grad()
-    def values(self, batch: Batch) -> list[list[float]]:
-        """One list a sequence, in the batch's order: the values of its sampled tokens' contexts."""
-        found: list[list[float]] = []
-        for mini in batch.mini_batches:
-            rows = (
-                values_T[:length].tolist()
-                for forest in self._forests(mini)
-                for values_T, length in zip(self._values(forest), forest.lengths_S.tolist(), strict=True)
+    def score(self, packs: Sequence[Pack]) -> ForwardResult:
+        """The values of the contexts of each sequence's sampled tokens."""
+        found = Collected()
+        for forest in make_forests(packs, max_nodes=MAX_NODES):
+            found.add_rows(forest, self._values(forest))
+        return found.over(packs)
+
+    def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
+        """Add the gradient towards the returns of `packs` to what was summed since the last optimizer
+        step."""
+        if not self._summed:
+            self._optimizer.zero_gradients()
+            self._summed = True
+        found = Collected()
+        found.add_metrics(dict.fromkeys(_METRICS, 0.0))
+        for forest in make_forests(packs, max_nodes=MAX_NODES):
+            values_ST = self._values(forest)
+            loss, metrics = value_loss(
+                values_BT=values_ST,
+                old_values_BT=forest.old_values_ST,
+                returns_BT=forest.returns_ST,
+                # Not the trees' mask: whatever the engine said of a token, its context has a return.
+                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
+                clip=self._hyper.cliprange_value or None,
+                num_tokens=normalizer.num_tokens,
             )
-            # Forests leave out sequences without a sampled token.
-            found += [
-                next(rows) if sequence.num_loss_tokens else []
-                for pack in mini.packs
-                for sequence in pack.sequences
-            ]
-        return found
+            loss.backward()
+            found.add_rows(forest, values_ST.detach())
+            found.add_metrics({"critic/vf_loss": loss.item(), **metrics})
+        return found.over(packs)
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Run the optimizer updates of one step: one a mini-batch, towards the returns in the batch.
-
-        Returns:
-            Metrics under their registry names, averaged over the updates; NaN where there was none. A
-            gradient that is not finite changes nothing and is counted.
-        Raises:
-            ValueError: a batch without returns.
-        """
-        sequences = (one for mini in batch.mini_batches for pack in mini.packs for one in pack.sequences)
-        if any(len(one.old_values) != one.num_loss_tokens for one in sequences):
-            raise ValueError("the batch has no returns: its advantages were not made with a critic")
-        rate = learning_rate(
-            max(0, batch.step - 1),
-            self._hyper,
-            total_steps=self._total_steps,
-            peak=self._hyper.critic_learning_rate,
-        )
-        updates = [self._update_once(mini, rate) for mini in batch.mini_batches]
-        return {
-            **{name: _mean([update[name] for update in updates]) for name in _UPDATE_MEANS},
-            "critic/num_updates": sum(update["stepped"] for update in updates),
-            "critic/skipped_updates": sum(1.0 - update["stepped"] for update in updates),
-            "critic/lr": rate,
-        }
+    def optim_step(self, learning_rate: float, *, max_grad_norm: float) -> OptimStep:
+        """Step along the summed gradient, clipped to a global norm; what is summed next begins at 0."""
+        stepped, norm = self._optimizer.step(learning_rate, max_grad_norm=max_grad_norm)
+        self._summed = False
+        return OptimStep(applied=stepped, grad_norm=norm)
 
     def save(self, folder: Path) -> None:
         """Write what the critic needs to go on exactly, below `trainer/`."""
@@ -166,41 +153,8 @@ class Critic:
                 fix="resume from an earlier checkpoint",
             )
         state = read_tensors(folder / "trainer" / "critic_optimizer.safetensors")
+        self._summed = False
         self._optimizer.load_state(masters, state)
-
-    def _forests(self, mini: MiniBatch) -> list[PackedTrees]:
-        return make_forests(mini.packs, max_nodes=MAX_NODES)
 
     def _values(self, forest: PackedTrees) -> Tensor:
         return self._network(forest)[forest.sequence_edges_ST]
-
-    def _update_once(self, mini: MiniBatch, rate: float) -> dict[str, float]:
-        sums = self._accumulate(mini)
-        stepped, sums["critic/grad_norm"] = self._optimizer.step(
-            rate, max_grad_norm=self._hyper.max_grad_norm
-        )
-        return {**sums, "stepped": float(stepped)}
-
-    def _accumulate(self, mini: MiniBatch) -> dict[str, float]:
-        """Sum the gradients of a mini-batch's forests into the buffers, and their metrics."""
-        self._optimizer.zero_gradients()
-        sums = dict.fromkeys(_UPDATE_MEANS, 0.0)
-        for forest in self._forests(mini):
-            values_ST = self._values(forest)
-            loss, metrics = value_loss(
-                values_BT=values_ST,
-                old_values_BT=forest.old_values_ST,
-                returns_BT=forest.returns_ST,
-                # Not the forest's mask: whatever the engine said of a token, its context has a return.
-                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
-                clip=self._hyper.cliprange_value or None,
-                num_tokens=mini.num_loss_tokens,
-            )
-            loss.backward()
-            for name, value in {"critic/vf_loss": loss.item(), **metrics}.items():
-                sums[name] += value
-        return sums
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else math.nan

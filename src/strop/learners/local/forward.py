@@ -6,6 +6,7 @@ model of transformers runs as it is, with the trees as its 4D attention mask.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from strop.learners.local import llama
 from strop.learners.local.logprobs import edge_logprobs
 from strop.learners.local.packed_trees import PackedTrees
 from strop.learners.weights_file import not_finite
+from strop.schema.batch import ForwardResult, Pack
 
 
 def forest_logprobs(
@@ -36,6 +38,45 @@ def forest_logprobs(
         forest.edge_temperatures_E,
         entropy_gradient=entropy_gradient,
     )
+
+
+def scored(model: nn.Module, forests: Sequence[PackedTrees], packs: Sequence[Pack]) -> ForwardResult:
+    """One pass over `packs`, of which `forests` were made: what `model` says of them, without gradient."""
+    found = Collected()
+    for forest in forests:
+        found.add_pass(forest, *forest_logprobs(model, forest))
+    return found.over(packs)
+
+
+class Collected:
+    """Adds up what a pass found in the trees of some packs."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, ...]] = []
+        self._entropy = 0.0
+        self.metrics: dict[str, float] = {}
+
+    def add_pass(self, forest: PackedTrees, logprobs_E: Tensor, entropies_E: Tensor) -> None:
+        self.add_rows(forest, logprobs_E[forest.sequence_edges_ST])
+        self._entropy += float(entropies_E[forest.sequence_edges_ST[forest.mask_ST]].sum())
+
+    def add_rows(self, forest: PackedTrees, values_ST: Tensor) -> None:
+        pairs = zip(values_ST, forest.lengths_S.tolist(), strict=True)
+        self._rows += [tuple(values_T[:length].tolist()) for values_T, length in pairs]
+
+    def add_metrics(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0.0) + value
+
+    def over(self, packs: Sequence[Pack]) -> ForwardResult:
+        """All of it, with an empty row for each sequence that no tree holds: it sampled no token."""
+        rows: Iterator[tuple[float, ...]] = iter(self._rows)
+        sequences = (sequence for pack in packs for sequence in pack.sequences)
+        return ForwardResult(
+            logprobs=tuple(next(rows) if sequence.num_loss_tokens else () for sequence in sequences),
+            entropy=self._entropy,
+            metrics=self.metrics,
+        )
 
 
 def hidden_at(model: nn.Module, forest: PackedTrees, nodes_E: Tensor, *, as_module: bool = False) -> Tensor:

@@ -5,7 +5,7 @@ the engine's copy and an export read them as they are, and the learner's logprob
 samples. The base lies beside, is never written to, and is the KL reference. A gradient of a weight becomes
 gradients of A and B: on the hand-written path without ever forming it, elsewhere through a hook.
 
-`learners.local.update` makes one where `lora_rank` is set. PEFT gives the file format: `export` writes what
+`learners.local.policy` makes one where `lora_rank` is set. PEFT gives the file format: `export` writes what
 `peft.PeftModel.from_pretrained` reads.
 """
 

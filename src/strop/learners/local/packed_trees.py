@@ -8,8 +8,9 @@ of the update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 import torch
@@ -31,10 +32,10 @@ class PackedTrees:
         token_ids_N, positions_N, subtree_end_N: nodes. edge_nodes_E, edge_tokens_E, edge_temperatures_E:
         sampled tokens. sequence_edges_ST, mask_ST, behaviour_logprobs_ST: rows padded to the longest;
         advantages_ST: the rollout's at each token, or the token's own. old_values_ST, returns_ST: the
-        critic's, 0 where there is none. reference_logprobs_ST: where every row brings them. weights_S,
-        lengths_S, rollout_ids: one a row. Sequences without a sampled token are left out; a token whose
-        behaviour logprob is not finite is not in the mask, but counts in `lengths_S`. first_pack_sizes: how
-        many of the nodes, sampled tokens and rows, all of them the first, are the first pack's.
+        critic's, 0 where there is none. old_logprobs_ST, reference_logprobs_ST, teacher_logprobs_ST: float64,
+        where any row brings them, NaN in rows that do not. weights_S, lengths_S, rollout_ids: one a row.
+        Sequences without a sampled token are left out; a token whose behaviour logprob is not finite, or that
+        was rejected, is not in the mask, but counts in `lengths_S`.
     """
 
     token_ids_N: Tensor
@@ -52,8 +53,9 @@ class PackedTrees:
     weights_S: Tensor
     lengths_S: Tensor
     rollout_ids: tuple[str, ...]
-    first_pack_sizes: tuple[int, int, int]
+    old_logprobs_ST: Tensor | None = None
     reference_logprobs_ST: Tensor | None = None
+    teacher_logprobs_ST: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -62,23 +64,6 @@ class PackedTrees:
     @property
     def num_loss_tokens(self) -> int:
         return int(self.mask_ST.sum())
-
-    def first_pack(self) -> PackedTrees:
-        """The forest of the first pack alone, as far as it is in this one."""
-        nodes, tokens, rows = self.first_pack_sizes
-        longest = int(self.lengths_S[:rows].max())
-        kept = {
-            "N": slice(nodes),
-            "E": slice(tokens),
-            "S": slice(rows),
-            "ST": (slice(rows), slice(longest)),
-        }
-        cut: dict[str, Tensor] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                cut[field.name] = value[kept[field.name.rpartition("_")[2]]]
-        return replace(self, **cut, rollout_ids=self.rollout_ids[:rows])
 
     def attention_mask(self) -> Tensor:
         """(1, 1, N, N), True where row i may look at column j."""
@@ -169,6 +154,7 @@ def _join(parts: Sequence[_Part]) -> PackedTrees:
             behaviour.append(np.asarray(sequence.behaviour_logprobs)[np.asarray(sequence.loss_mask)])
     lengths = torch.tensor([len(row) for row in rows])
     behaviour_ST = _pad([torch.from_numpy(row).float() for row in behaviour])
+    kept_ST = _pad([torch.tensor(row.kept or (True,) * row.num_loss_tokens) for row in sequences])
     within_ST = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
 
     def nodes(values: Sequence[np.ndarray]) -> Tensor:
@@ -186,7 +172,7 @@ def _join(parts: Sequence[_Part]) -> PackedTrees:
             np.concatenate([np.asarray(part.pack.edge_temperatures)[part.edges] for part in parts])
         ).float(),
         sequence_edges_ST=_pad([torch.from_numpy(row) for row in rows]),
-        mask_ST=within_ST & behaviour_ST.isfinite(),
+        mask_ST=within_ST & behaviour_ST.isfinite() & kept_ST,
         behaviour_logprobs_ST=behaviour_ST,
         advantages_ST=_pad([_by_token(one.token_advantages, one.advantage, one) for one in sequences]),
         old_values_ST=_pad([_by_token(one.old_values, 0.0, one) for one in sequences]),
@@ -194,8 +180,9 @@ def _join(parts: Sequence[_Part]) -> PackedTrees:
         weights_S=torch.tensor([sequence.weight for sequence in sequences]),
         lengths_S=lengths,
         rollout_ids=tuple(sequence.rollout_id for sequence in sequences),
-        first_pack_sizes=(int(node_start[1]), int(edge_start[1]), len(parts[0].sequences)),
-        reference_logprobs_ST=_reference_logprobs(sequences),
+        old_logprobs_ST=_where_known(sequences, lambda row: row.old_logprobs),
+        reference_logprobs_ST=_where_known(sequences, lambda row: row.reference_logprobs),
+        teacher_logprobs_ST=_where_known(sequences, lambda row: row.teacher_logprobs),
     )
 
 
@@ -204,10 +191,14 @@ def _by_token(values: Sequence[float], otherwise: float, sequence: TokenSequence
     return torch.tensor(values or (otherwise,) * sequence.num_loss_tokens)
 
 
-def _reference_logprobs(sequences: Sequence[TokenSequence]) -> Tensor | None:
-    if not all(sequence.reference_logprobs for sequence in sequences):
+def _where_known(
+    sequences: Sequence[TokenSequence], of: Callable[[TokenSequence], Sequence[float]]
+) -> Tensor | None:
+    if not any(of(row) for row in sequences):
         return None
-    return _pad([torch.tensor(sequence.reference_logprobs) for sequence in sequences])
+    return _pad(
+        [torch.tensor(of(row) or (nan,) * row.num_loss_tokens, dtype=torch.float64) for row in sequences]
+    )
 
 
 def _pad(rows: Sequence[Tensor]) -> Tensor:

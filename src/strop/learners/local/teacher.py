@@ -1,12 +1,13 @@
-"""Forest + old logprobs -> advantages from a teacher: on-policy distillation.
+"""Packs -> a teacher's logprobs of them: on-policy distillation.
 
 The student samples; at each of its tokens the teacher says how likely it finds that token in that context.
 Its logprob minus the student's is the token's advantage: the policy gradient of the reverse KL from student
-to teacher, token by token. `update` asks the teacher instead of taking advantages from rewards.
+to teacher, token by token. `rl.update` asks the teacher, `objective` takes the difference.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,11 @@ from torch import Tensor, nn
 
 from strop.config.job import HyperParameters
 from strop.errors import ModelError
-from strop.learners.local.forward import check_trainable, forest_logprobs
-from strop.learners.local.packed_trees import PackedTrees
+from strop.learners.local.forward import Collected, check_trainable, forest_logprobs
+from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
 from strop.learners.precision import working_dtype
 from strop.learners.weights_file import sha256_of
+from strop.schema.batch import ForwardResult, Pack
 
 
 class Teacher:
@@ -52,32 +54,14 @@ class Teacher:
         self._vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()
-    def judged(
-        self, forest: PackedTrees, old_ST: Tensor, mask_ST: Tensor, *, num_tokens: int
-    ) -> tuple[PackedTrees, dict[str, float]]:
-        """The forest with advantages `teacher - old logprob` at each token, 0 where the teacher knows none.
-
-        Both logprobs are at the temperature of the sampling.
-
-        Shapes:
-            old_ST: the student's at the step's start. mask_ST: the tokens that count.
-        Units:
-            num_tokens are those of the whole update: its forests' metrics add up.
-        Source:
-            On-policy distillation by policy gradient, discount 0: arXiv:2306.13649, and
-            https://thinkingmachines.ai/blog/on-policy-distillation/.
-        """
-        teacher_E, known_E = self.logprobs(forest)
-        rows = forest.sequence_edges_ST
-        known_ST = known_E[rows] & mask_ST & old_ST.isfinite()
-        advantages_ST = torch.where(known_ST, teacher_E[rows] - old_ST, 0.0)
-        valid = float(known_ST.sum()) / max(num_tokens, 1)
-        missing = float((mask_ST & ~known_ST).sum()) / max(num_tokens, 1)
-        return replace(forest, advantages_ST=advantages_ST), {
-            "actor/distillation/loss": -float(advantages_ST.sum()) / max(num_tokens, 1),
-            "trace/distillation/valid_token_rate": valid,
-            "trace/distillation/missing_token_rate": missing,
-        }
+    def score(self, packs: Sequence[Pack]) -> ForwardResult:
+        """The teacher's logprob of each sampled token, at the temperature of its sampling; NaN where it has
+        none."""
+        found = Collected()
+        for forest in make_forests(packs, max_nodes=MAX_NODES):
+            logprobs_E, known_E = self.logprobs(forest)
+            found.add_rows(forest, torch.where(known_E, logprobs_E, torch.nan)[forest.sequence_edges_ST])
+        return found.over(packs)
 
     @torch.no_grad()
     def logprobs(self, forest: PackedTrees) -> tuple[Tensor, Tensor]:

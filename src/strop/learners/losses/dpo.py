@@ -1,6 +1,6 @@
 """Logprobs of preferred and rejected answers -> one scalar to minimise: the DPO family.
 
-A pure function of tensors in any float dtype. `offline_update` calls it once a micro-batch; with the
+A pure function of tensors in any float dtype. `learners.local.rows` calls it once a micro-batch; with the
 number of pairs of the whole update handed in, losses and metrics of the micro-batches add up to the whole.
 """
 

@@ -48,7 +48,6 @@ class Supervisor:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed_since: dict[str, datetime] = {}
-        self._ended: set[str] = set()
 
     def wake(self) -> None:
         """Look now: something has changed."""
@@ -72,35 +71,16 @@ class Supervisor:
             self._woken.clear()
 
     def close(self) -> None:
-        """Leave the trainers to work on; those of a private server end with it."""
-        if self._settings.private:
-            self._end_all()
-        else:
-            self._trainers.let_go()
-
-    def end(self, job_id: str) -> None:
-        """Kill the job's trainer, as its owner wants; the job will be CANCELED. For any thread."""
-        self._ended.add(job_id)
-        with self._database.read() as session:
-            self._trainers.kill(get_job(session, job_id))
-        self.wake()
-
-    def _end_all(self) -> None:
-        with self._database.write() as session:
-            for job, _ in unfinished(session, owner=self._settings.owner):
-                self._trainers.kill(job)
-                move_job(session, job.job_id, JobStatus.CANCELED)
-        self._trainers.end()
+        """Leave the trainers to work on."""
+        self._trainers.let_go()
 
     def look(self) -> None:
         """Bring every job one step further."""
         self._trainers.reap()
         with self._database.read() as session:
-            jobs = unfinished(session, owner=self._settings.owner)
+            jobs = unfinished(session)
         num_working = 0
         for job, submission in jobs:
-            if job.job_id in self._ended:  # it may have been claimed only now
-                self._trainers.kill(job)
             if job.status in _AT_WORK:
                 if self._works(job):
                     num_working += 1
@@ -172,16 +152,7 @@ class Supervisor:
         unclaim_job(session, job.job_id)
         reached = max((one.step for one in list_checkpoints(session, job.job_id)), default=0)
         deaths = 1 if reached > submission.reached else submission.deaths + 1
-        if job.job_id in self._ended:
-            self._ended.discard(job.job_id)
-            self._tell(
-                session,
-                job,
-                "trainer_ended",
-                both("the trainer was ended at once, as asked", "已按要求立即结束训练进程"),
-            )
-            move_job(session, job.job_id, JobStatus.CANCELED)
-        elif job.status is JobStatus.CANCELING:
+        if job.status is JobStatus.CANCELING:
             while_ = both(", while the job was being canceled", "，当时任务正在取消")
             self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.CANCELED)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from strop.bilingual import Bilingual, both
@@ -29,12 +26,6 @@ _LAST_WORDS_S = 30.0
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Alarms:
-    arguments: tuple[str, ...] = ()
-    descriptors: tuple[int, ...] = ()
-
-
 class Trainers:
     """The trainers' processes. Those that this server started are reaped, and their exit status is known.
 
@@ -46,32 +37,29 @@ class Trainers:
         self._settings = settings
         self._command = tuple(command)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._listening: list[threading.Thread] = []
         self._exits: dict[str, int] = {}
 
     def folder(self, job_id: str) -> Path:
         return self._settings.home / "jobs" / job_id
 
     def start(self, job_id: str) -> ProcessMark:
-        """Start one. It leads a session of its own, so that the server's end is not its end; a private
-        server's is tied to it: when the other end of its stdin closes, it ends.
+        """Start one. It leads a session of its own, so that the server's end is not its end.
 
         Raises:
             StoreError: the machine refused.
         """
-        folder, private = self.folder(job_id), self._settings.private
+        folder = self.folder(job_id)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / LOG).open("ab") as log, self._alarms() as alarms:
+            with (folder / LOG).open("ab") as log:
                 child = subprocess.Popen(
-                    [*self._command, job_id, *(["--tied"] if private else []), *alarms.arguments],
-                    stdin=subprocess.PIPE if private else subprocess.DEVNULL,
+                    [*self._command, job_id],
+                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    cwd=None if private else self._settings.home,
+                    cwd=self._settings.home,
                     env=self._environment(),
                     start_new_session=True,
-                    pass_fds=alarms.descriptors,
                 )
         except OSError as error:
             raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
@@ -81,29 +69,13 @@ class Trainers:
         # One that ended at once is a zombie until it is reaped, and has no mark any more.
         return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
 
-    @contextlib.contextmanager
-    def _alarms(self) -> Generator[_Alarms]:
-        """A pipe by which a trainer reaches its command past the database; it ends with the trainer."""
-        heard = self._settings.on_alarm
-        if heard is None:
-            yield _Alarms()
-            return
-        ours, theirs = os.pipe()
-        listening = threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True)
-        listening.start()
-        self._listening.append(listening)
-        try:
-            yield _Alarms(arguments=("--alarms", str(theirs)), descriptors=(theirs,))
-        finally:
-            os.close(theirs)
-
     def reap(self) -> None:
         """Collect the trainers that have ended; their exit status is kept until it is taken."""
         for job_id, child in list(self._children.items()):
             code = child.poll()
             if code is not None:
                 self._exits[job_id] = code
-                _untie(self._children.pop(job_id))
+                del self._children[job_id]
 
     def lives(self, job: Job) -> bool:
         """Whether the job's trainer is there. One that nobody has claimed is not."""
@@ -143,15 +115,12 @@ class Trainers:
         self._children.clear()
 
     def end(self) -> None:
-        """Give every trainer whose job has ended the time to end, then end them all. All alarms are heard."""
+        """Give every trainer whose job has ended the time to end, then end them all."""
         for child in self._children.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_LAST_WORDS_S)
-            _untie(child)
             child.wait()
         self._children.clear()
-        for one in self._listening:
-            one.join(_LAST_WORDS_S)  # its pipe ended with the trainer
 
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
@@ -170,19 +139,6 @@ class Trainers:
         if settings.storage_url is not None:
             environment["STROP_STORAGE_URL"] = settings.storage_url
         return environment
-
-
-def _listen(descriptor: int, heard: Callable[[str, str, int], None]) -> None:
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            with contextlib.suppress(ValueError):  # cut off in mid-line
-                en, zh, at = json.loads(line)
-                heard(en, zh, at)
-
-
-def _untie(child: subprocess.Popen[bytes]) -> None:
-    if child.stdin is not None:
-        child.stdin.close()
 
 
 def exit_text(code: int | None) -> Bilingual:

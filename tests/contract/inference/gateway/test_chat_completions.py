@@ -204,6 +204,19 @@ async def test_an_agent_that_calls_a_tool_keeps_one_sequence_of_ids(house: House
     assert house.gateway.stats.rerendered_prompts == 0
 
 
+async def test_the_same_request_with_a_seed_samples_the_same_and_calls_by_new_ids(
+    house: House, hello: Hello
+) -> None:
+    house.sampler.answer = lambda prompt_ids, params: CALL
+    client = house.client(house.open())
+    request = hello(tools=[TOOL], seed=1)
+    first, second = [await client.chat.completions.create(**request) for _ in range(2)]
+    one, other = house.sampler.submitted
+    assert one.params.seed == other.params.seed
+    ids = [reply.choices[0].message.tool_calls[0].id for reply in (first, second)]
+    assert ids[0] != ids[1]
+
+
 @pytest.mark.parametrize(
     ("text", "counted"),
     [

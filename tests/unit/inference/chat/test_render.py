@@ -16,7 +16,10 @@ from strop.inference.chat.errors import RequestRefused
 from strop.inference.chat.render import PrefixEntry, Renderer
 
 USER = {"role": "user", "content": "What is 12 plus 30?"}
-TOOL = {"type": "function", "function": {"name": "calculator", "parameters": {"type": "object"}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "calculator", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 def answer(content: str) -> dict[str, Any]:
@@ -192,9 +195,11 @@ def test_what_a_template_raises_is_told_to_the_caller() -> None:
 
 
 def test_template_arguments_of_a_call_reach_the_template_but_not_its_machinery() -> None:
-    renderer = Renderer(tiny_tokenizer("{{ 'thinks' if enable_thinking else 'answers' }}"))
-    assert renderer.prompt([USER], None, (), {"enable_thinking": True}).text == "thinks"
-    assert renderer.prompt([USER], None).text == "answers"
+    renderer = Renderer(
+        tiny_tokenizer("{{ messages[0].content }} {{ 'thinks' if enable_thinking else 'answers' }}")
+    )
+    assert renderer.prompt([USER], None, (), {"enable_thinking": True}).text.endswith(" thinks")
+    assert renderer.prompt([USER], None).text.endswith(" answers")
     with pytest.raises(RequestRefused, match="chat_template_kwargs: tokenize cannot be set by a call"):
         renderer.prompt([USER], None, (), {"tokenize": True})
 

@@ -32,6 +32,12 @@ def test_arguments_written_as_a_json_string_are_that_string() -> None:
     assert calls == (ToolCall(name="a", arguments='{"x": 1,}'),)
 
 
+@pytest.mark.parametrize("arguments", ["", ', "arguments": ""', ', "arguments": null', ', "arguments": {}'])
+def test_a_call_without_arguments_has_an_empty_object(arguments: str) -> None:
+    _, calls = parse_tool_calls(f'<tool_call>{{"name": "now"{arguments}}}</tool_call>')
+    assert calls == (ToolCall(name="now", arguments="{}"),)
+
+
 def test_text_without_a_call_is_content_untouched() -> None:
     assert parse_tool_calls("  2 < 3 \n") == ("  2 < 3 \n", ())
 
@@ -42,7 +48,6 @@ def test_text_without_a_call_is_content_untouched() -> None:
         '<tool_call>{"name": "a", "arguments": {"x": 1,}}</tool_call>',
         '<tool_call>{"name": "a", "arguments": {"x": 1}}',
         '<tool_call>{"name": "a", "argum',
-        '<tool_call>{"name": "a"}</tool_call>',
         '<tool_call>{"arguments": {}}</tool_call>',
         '<tool_call>{"name": 3, "arguments": {}}</tool_call>',
         "<tool_call>{}</tool_call>",

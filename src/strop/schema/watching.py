@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from strop.config.hyper_parameter_rules import Contradiction
-from strop.config.section import Section
+from strop.schema.section import Contradiction, Section
 
 
 class TrackerType(StrEnum):

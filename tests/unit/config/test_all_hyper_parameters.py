@@ -1,4 +1,4 @@
-"""No silent knob: every hyper-parameter and every other key of a job has a probe."""
+"""No silent setting: every hyper-parameter and every other key of a job has a probe."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -26,12 +26,12 @@ def probed() -> set[str]:
     return probes_of("test_flow_probes") | probes_of("test_learner_probes")
 
 
-@pytest.mark.parametrize("knob", sorted(HyperParameters.model_fields))
-def test_a_hyper_parameter_has_a_probe(knob, probed):
-    assert knob in probed, "add a probe that shows what it does"
+@pytest.mark.parametrize("name", sorted(HyperParameters.model_fields))
+def test_a_hyper_parameter_has_a_probe(name, probed):
+    assert name in probed, "add a probe that shows what it does"
 
 
-def test_no_probe_is_of_a_knob_that_is_gone(probed):
+def test_no_probe_is_of_a_hyper_parameter_that_is_gone(probed):
     assert probed <= set(HyperParameters.model_fields)
 
 

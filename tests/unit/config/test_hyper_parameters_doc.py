@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from strop.config.hyper_parameter_texts import KNOB_TEXTS
+from strop.config.hyper_parameter_texts import CHINESE, about
 from strop.config.hyper_parameters_doc import render
 from strop.config.job import HyperParameters
 
@@ -10,8 +10,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "hyper_parameters.md"
 
 
 def test_every_hyper_parameter_has_its_texts_in_both_languages():
-    assert set(KNOB_TEXTS) == set(HyperParameters.model_fields)
-    for name, (english, chinese) in KNOB_TEXTS.items():
+    assert set(CHINESE) == set(HyperParameters.model_fields)
+    for name in HyperParameters.model_fields:
+        english, chinese = about(name)
         assert english.endswith("."), name
         assert chinese.endswith("。"), name
         assert any("\u4e00" <= letter <= "\u9fff" for letter in chinese), name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from strop.data.inputs import code_hash
+from strop.config.inputs import code_hash
 
 
 def test_the_hash_of_code_changes_with_a_files_content_and_name_and_with_nothing_else(tmp_path: Path) -> None:

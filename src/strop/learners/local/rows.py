@@ -1,28 +1,25 @@
-"""Packs of rows -> new weights and the metrics of the step: SFT, continued pre-training and DPO.
+"""Packs of rows -> gradients: SFT, continued pre-training and DPO.
 
 One objective for all three: the weighted mean over taught tokens of their negative logprob, plus the mean DPO
-loss over preference pairs; a row brings what it has. `rl.offline` calls it through its `OfflineLearner`
-port. Weights, optimizer, checkpoints and adapters are those of `learners.local.update`.
+loss over preference pairs; a row brings what it has. `rl.offline` drives it as a `RowTrainer`. Weights,
+optimizer, checkpoints and adapters are those of `learners.local.policy`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from strop.config.job import DpoLoss, HyperParameters
-from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.forward import Collected, forest_logprobs
 from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
-from strop.learners.local.schedule import learning_rate
-from strop.learners.local.update import Learner
+from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.losses.dpo import dpo_loss
-from strop.schema.batch import Batch, Pack
+from strop.schema.batch import ForwardResult, LossNormalizer, Pack
 
 Report = Callable[[int, int], None]
 """Told (done, total) packs; what it raises ends the work."""
@@ -31,24 +28,7 @@ _Said = tuple[tuple[int, ...], tuple[bool, ...]]
 """Tokens and mask of an answer in its context. Not its id: rows of two files may share theirs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Whole:
-    """The denominators of an update or a validation, over all of its packs."""
-
-    token_weight: float
-    num_pairs: int
-
-    @classmethod
-    def of(cls, packs: Sequence[Pack]) -> _Whole:
-        return cls(
-            token_weight=math.fsum(
-                sequence.weight * sequence.num_loss_tokens for pack in packs for sequence in pack.sequences
-            ),
-            num_pairs=sum(len(pack.pairs) for pack in packs),
-        )
-
-
-class OfflineLearner(Learner):
+class LocalRowTrainer(LocalPolicyTrainer):
     """The trainable weights of one offline run."""
 
     def __init__(
@@ -57,17 +37,16 @@ class OfflineLearner(Learner):
         tokenizer: Any,
         hyper_parameters: HyperParameters,
         *,
-        total_steps: int,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """As `learners.local.update.Learner`.
+        """As `learners.local.policy.LocalPolicyTrainer`.
 
         Side effects:
             With `lora_dropout` it seeds torch's own generator: what is dropped follows from the job's seed.
         """
         # What DPO wants of a reference is remembered, not computed again: no second model is kept.
         hyper = hyper_parameters.model_copy(update={"reference_kl": False})
-        super().__init__(model, tokenizer, hyper, total_steps=total_steps, dtype=dtype)
+        super().__init__(model, tokenizer, hyper, dtype=dtype)
         if hyper_parameters.lora_dropout > 0:
             torch.manual_seed(hyper_parameters.seed)
         self._remembered: dict[_Said, Tensor] = {}
@@ -76,62 +55,43 @@ class OfflineLearner(Learner):
     def remember_reference(self, packs: Sequence[Pack], report: Report | None = None) -> None:
         """Compute the reference logprob of every answer that is compared, once, with the weights of now.
 
-        They must be the start weights: call it before `update` and before `load`.
+        They must be the start weights: call it before the first step and before `load`.
         """
         for group, forest in _forests([pack for pack in packs if pack.pairs], report):
             logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
             self._remembered |= dict(zip(_said(group), logprobs_S, strict=True))
 
-    def update(self, batch: Batch) -> dict[str, float]:
-        """Run the optimizer updates of one step.
-
-        Returns:
-            Metrics under their registry names, each a mean over the updates. A gradient that is not finite
-            makes no optimizer step.
-        """
-        rate = learning_rate(max(0, batch.step - 1), self._hyper, total_steps=self._total_steps)
-        stepped, updates = 0, []
-        for mini in batch.mini_batches:
-            whole = _Whole.of(mini.packs)
-            self._optimizer.zero_gradients()
-            found: dict[str, float] = {}
-            with nullcontext() if self._adapter is None else self._adapter.dropping():
-                for group, forest in _forests(mini.packs):
-                    loss, part = self._part(group, forest, whole, training=True)
-                    loss.backward()
-                    _add(found, part)
-            applied, norm = self._optimizer.step(rate, max_grad_norm=self._hyper.max_grad_norm)
-            stepped += applied
-            updates.append({**found, "actor/grad_norm": norm})
-        self.policy_version += stepped
-        names = sorted({name for one in updates for name in one})
-        return {
-            **_with_perplexity(
-                {name: sum(one.get(name, 0.0) for one in updates) / len(updates) for name in names}
-            ),
-            "actor/lr": rate,
-            "actor/num_updates": float(stepped),
-            "actor/skipped_updates": float(len(updates) - stepped),
-        }
+    def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
+        """Add the gradient of the loss of `packs` to what was summed since the last optimizer step."""
+        self._begin_sum()
+        found = Collected()
+        with nullcontext() if self._adapter is None else self._adapter.dropping():
+            for group, forest in _forests(packs):
+                loss, metrics = self._part(group, forest, normalizer, training=True)
+                loss.backward()
+                found.add_metrics(metrics)
+        return ForwardResult(metrics=found.metrics)
 
     @torch.no_grad()
-    def measure(self, packs: Sequence[Pack], report: Report | None = None) -> dict[str, float]:
-        """The same loss and metrics on rows that are not trained on, as means over all of them."""
-        whole, found = _Whole.of(packs), {}
+    def evaluate(
+        self, packs: Sequence[Pack], normalizer: LossNormalizer, report: Report | None = None
+    ) -> ForwardResult:
+        """The same loss and metrics on rows that are not trained on."""
+        found = Collected()
         for group, forest in _forests(packs, report):
-            _add(found, self._part(group, forest, whole, training=False)[1])
-        return _with_perplexity(found)
+            found.add_metrics(self._part(group, forest, normalizer, training=False)[1])
+        return ForwardResult(metrics=found.metrics)
 
     def _part(
-        self, group: Sequence[Pack], forest: PackedTrees, whole: _Whole, *, training: bool
+        self, group: Sequence[Pack], forest: PackedTrees, whole: LossNormalizer, *, training: bool
     ) -> tuple[Tensor, dict[str, float]]:
         """This forest's part of the loss and of its metrics: the parts add up to the whole."""
         dropped = training and self._adapter is not None and self._adapter.dropout > 0
         policy_E, _ = forest_logprobs(self._model, forest, as_module=dropped)
         rows_ST = torch.where(forest.mask_ST, policy_E[forest.sequence_edges_ST], 0.0)
         loss, found = policy_E.sum() * 0.0, {}
-        if whole.token_weight:
-            tokens = -(rows_ST.sum(-1) * forest.weights_S).sum() / whole.token_weight
+        if whole.num_tokens:
+            tokens = -(rows_ST.sum(-1) * forest.weights_S).sum() / whole.num_tokens
             loss, found["lm/loss"] = loss + tokens, float(tokens.detach())
         if whole.num_pairs:
             pairs, metrics = self._pair_loss(group, self._answer_logprobs(forest, policy_E), whole.num_pairs)
@@ -209,16 +169,3 @@ def _pair_rows(group: Sequence[Pack]) -> tuple[list[int], list[int]]:
         rejected += [start + worse for _, worse in pack.pairs]
         start += len(pack.sequences)
     return chosen, rejected
-
-
-def _add(total: dict[str, float], part: dict[str, float]) -> None:
-    for name, value in part.items():
-        total[name] = total.get(name, 0.0) + value
-
-
-def _with_perplexity(found: dict[str, float]) -> dict[str, float]:
-    """The exponential of the mean, not the mean of exponentials; infinite beyond what a float holds."""
-    if "lm/loss" not in found:
-        return found
-    loss = found["lm/loss"]
-    return {**found, "lm/perplexity": math.exp(loss) if loss < 700 else math.inf}
