@@ -9,7 +9,7 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from strop.config.runtime import FunctionRuntime
+from strop.config.function import RuntimeRequest
 from strop.console.pages import BASE, page
 from strop.console.requests import CallerHere, ServicesHere
 from strop.console.words import pretty
@@ -99,7 +99,7 @@ def gauges(
 
 @router.post("/functions/{entity_id}/start")
 async def start(services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
-    await functions.start(services, caller, entity_id, FunctionRuntime())
+    await functions.start(services, caller, entity_id, RuntimeRequest())
     return RedirectResponse(f"{BASE}/functions/{entity_id}", status_code=303)
 
 

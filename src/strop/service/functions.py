@@ -15,7 +15,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from strop.config.runtime import FunctionRuntime
+from strop.config.function import RuntimeRequest
 from strop.errors import AccessError, ConflictError, MissingError, RequestError
 from strop.schema.access import Caller
 from strop.schema.entity import (
@@ -206,16 +206,14 @@ async def start(
     services: Services,
     caller: Caller,
     entity_id: str,
-    runtime: FunctionRuntime,
-    *,
-    layer_code: str | None = None,
+    runtime: RuntimeRequest,
 ) -> FunctionInstance:
     """Bring a function online: an instance of its own, once its first worker serves.
 
     Raises:
         MissingError: no such function or layer here. FunctionError: it does not start.
     """
-    instance = await anyio.to_thread.run_sync(_new_instance, services, caller, entity_id, runtime, layer_code)
+    instance = await anyio.to_thread.run_sync(_new_instance, services, caller, entity_id, runtime)
     return await services.instances.start(instance)
 
 
@@ -311,23 +309,20 @@ def callable_instance(services: Services, instance_id: str, token: str) -> Funct
 
 
 def _new_instance(
-    services: Services, caller: Caller, entity_id: str, runtime: FunctionRuntime, layer_code: str | None
+    services: Services, caller: Caller, entity_id: str, runtime: RuntimeRequest
 ) -> FunctionInstance:
     with services.database.read() as session:
         entity = get_entity(session, entity_id, workspace_id=caller.workspace_id)
-    if layer_code is not None:
-        found = layer(services, caller, layer_code)
+    if runtime.layer_code is not None:
+        found = layer(services, caller, runtime.layer_code)
         if found.status is not LayerStatus.BUILDING:
             usable(found, services.settings.home)
-    stored = runtime.model_dump(exclude_unset=True, exclude_none=True)
-    if layer_code is not None:
-        stored["layer_code"] = layer_code
     instance = FunctionInstance(
         instance_id=f"{_ID_PREFIX[entity.type]}-ins-{secrets.token_hex(12)}",
         workspace_id=caller.workspace_id,
         entity_id=entity_id,
         status=InstanceStatus.STARTING,
-        runtime=stored,
+        runtime=runtime.model_dump(exclude_none=True),
         created_at=datetime.now(UTC),
     )
     with services.database.write() as session:

@@ -14,7 +14,7 @@ from typing import cast
 import aiohttp
 from pydantic import ValidationError
 
-from strop.config.runtime import FunctionRuntime
+from strop.config.function import RuntimeRequest
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
@@ -28,7 +28,6 @@ from strop.store.database import Database
 from strop.store.entities import get_entity, get_instance, record_instance
 from strop.store.logs import record_instance_lines
 from strop.store.writer import Writer
-from strop.workers.functions import env_text
 from strop.workers.gauges import Reading
 from strop.workers.instance import Instance, new_client
 from strop.workers.size import PoolSize, limits_of
@@ -164,12 +163,13 @@ class Instances:
             raise
 
     async def _spawn(self, instance: FunctionInstance, entity: Entity) -> Instance:
-        sized, layer_code = runtime_of(instance)
+        runtime = RuntimeRequest.model_validate(instance.runtime)
         python: Path | None = None
-        if layer_code is not None:
-            python = await self._layers.finished(instance.workspace_id, layer_code)
+        if runtime.layer_code is not None:
+            python = await self._layers.finished(instance.workspace_id, runtime.layer_code)
         limits, home = self._settings.limits, self._settings.home
         root = await asyncio.to_thread(unpack, self._blobs, home, entity.bundle, limits)
+        sized = runtime.sized()
         spec = WorkerSpec(
             name=entity.func,
             classpath=entity.classpath,
@@ -177,7 +177,7 @@ class Instances:
             func_type=entity.type,
             timeout_s=_TIMEOUT_S,
             concurrency=sized.concurrency,
-            env={name: env_text(value) for name, value in sized.env.items()},
+            env=runtime.env_texts,
             python=python,
             limits=limits_of(sized),
         )
@@ -233,12 +233,6 @@ async def open_instances(
             yield instances
         finally:
             await instances.close()
-
-
-def runtime_of(instance: FunctionInstance) -> tuple[FunctionRuntime, str | None]:
-    """An instance's runtime and its layer's code. What else a client sent with them chooses nothing here."""
-    known = {name: value for name, value in instance.runtime.items() if name in FunctionRuntime.model_fields}
-    return FunctionRuntime.model_validate(known), instance.runtime.get("layer_code")
 
 
 def _started(running: _Running) -> Instance | None:

@@ -14,7 +14,7 @@ from typing import Self
 import aiohttp
 
 from strop.bilingual import both
-from strop.config.job import FunctionConfig
+from strop.config.function import FunctionConfig, env_text
 from strop.errors import FunctionError
 from strop.schema.function import FunctionInput
 from strop.schema.reply import FunctionReply
@@ -160,7 +160,3 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         python=python,
         limits=limits_of(config.runtime),
     )
-
-
-def env_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from starlette.responses import Response
 
 from strop.doors.dashscope.job_replies import moment
-from strop.doors.dashscope.job_request import MAX_ITEMS, MAX_SETTINGS, DatasetAsked, FunctionAsked, Shown
+from strop.doors.dashscope.job_request import (
+    MAX_ITEMS,
+    MAX_SETTINGS,
+    JobFunctionRequest,
+    Shown,
+    UploadedDataset,
+)
 from strop.doors.dashscope.new_jobs import new_functions, rows_of
 from strop.doors.dashscope.paging import PageHere
 from strop.doors.dashscope.replies import language_of, output
@@ -32,9 +38,9 @@ class EvaluationRequest(BaseModel):
     model: str | None = Field(default=None, min_length=1, max_length=1024)
     checkpoint_id: str | None = Field(default=None, min_length=1, max_length=256)
     deployed_model: str | None = Field(default=None, min_length=1, max_length=256)
-    datasets: list[DatasetAsked] = Field(min_length=1, max_length=64)
-    rollout: FunctionAsked | None = None
-    rewards: list[FunctionAsked] = Field(min_length=1, max_length=MAX_ITEMS)
+    datasets: list[UploadedDataset] = Field(min_length=1, max_length=64)
+    rollout: JobFunctionRequest | None = None
+    rewards: list[JobFunctionRequest] = Field(min_length=1, max_length=MAX_ITEMS)
     n_rollouts: Annotated[int, Field(ge=1, le=256)] = 1
     temperature: Annotated[float, Field(ge=0, le=100), AfterValidator(checked_temperature)] = 0.0
     hyper_parameters: dict[str, Any] = Field(default_factory=dict, max_length=MAX_SETTINGS)

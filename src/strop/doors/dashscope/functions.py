@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from strop.config.runtime import FunctionRuntime
 from strop.doors.dashscope.replies import output
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.doors.dashscope.runtime_request import InstanceRuntimeRequest
 from strop.doors.dashscope.triggers import trigger_url
 from strop.doors.dashscope.uploads import upload_url
 from strop.doors.json_body import JsonRoute
@@ -126,10 +125,9 @@ async def bring_online(
     caller: CallerHere,
     job_ref: str,
     entity_id: str,
-    body: RuntimeAsked,
+    body: InstanceRuntimeRequest,
 ) -> Response:
-    runtime = FunctionRuntime.model_validate(body.sizes() | ({"env": body.env_texts} if body.env else {}))
-    instance = await functions.start(services, caller, entity_id, runtime, layer_code=body.layer_code)
+    instance = await functions.start(services, caller, entity_id, body)
     reply = _instance_reply(request, services, instance)
     return output(request, reply | {"not_honoured": body.not_honoured()})
 
@@ -222,7 +220,7 @@ def _entity_reply(entity: Entity) -> dict[str, Any]:
 
 
 def _listed_instance(instance: FunctionInstance) -> dict[str, Any]:
-    asked = RuntimeAsked.model_validate(instance.runtime)
+    asked = InstanceRuntimeRequest.model_validate(instance.runtime)
     return {
         "instance_id": instance.instance_id,
         "entity_id": instance.entity_id,

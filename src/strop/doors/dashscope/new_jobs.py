@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from strop.doors.dashscope.job_request import DatasetAsked, FunctionAsked, JobAsked
+from strop.doors.dashscope.job_request import JobFunctionRequest, JobRequest, UploadedDataset
 from strop.errors import Problem
 from strop.schema.function import FunctionType
 from strop.service.job_plan import JobFunction, NewJob, RowsFile
 
 
-def new_job(asked: JobAsked) -> NewJob:
+def new_job(asked: JobRequest) -> NewJob:
     training, of_training = _rows("training", asked.training_datasets or (), asked.training_file_ids or ())
     validation, of_validation = _rows(
         "validation", asked.validation_datasets or (), asked.validation_file_ids or ()
@@ -33,7 +33,7 @@ def new_job(asked: JobAsked) -> NewJob:
     )
 
 
-def rows_of(place: str, datasets: Sequence[DatasetAsked]) -> tuple[list[RowsFile], list[Problem]]:
+def rows_of(place: str, datasets: Sequence[UploadedDataset]) -> tuple[list[RowsFile], list[Problem]]:
     """The files that datasets name; problems where one names something else."""
     found: list[RowsFile] = []
     problems: list[Problem] = []
@@ -49,13 +49,15 @@ def rows_of(place: str, datasets: Sequence[DatasetAsked]) -> tuple[list[RowsFile
     return found, problems
 
 
-def new_functions(rollout: FunctionAsked | None, rewards: Sequence[FunctionAsked]) -> list[JobFunction]:
+def new_functions(
+    rollout: JobFunctionRequest | None, rewards: Sequence[JobFunctionRequest]
+) -> list[JobFunction]:
     functions = [_function("rollout", FunctionType.ROLLOUT, rollout)] if rollout else []
     return functions + [_function(f"rewards[{index}]", None, one) for index, one in enumerate(rewards)]
 
 
 def _rows(
-    kind: str, datasets: Sequence[DatasetAsked], file_ids: Sequence[str]
+    kind: str, datasets: Sequence[UploadedDataset], file_ids: Sequence[str]
 ) -> tuple[list[RowsFile], list[Problem]]:
     """Clients give datasets, plain ids, or the same file both ways."""
     found, problems = rows_of(f"{kind}_datasets", datasets)
@@ -66,7 +68,7 @@ def _rows(
     return found, problems
 
 
-def _function(place: str, kind: FunctionType | None, asked: FunctionAsked) -> JobFunction:
+def _function(place: str, kind: FunctionType | None, asked: JobFunctionRequest) -> JobFunction:
     return JobFunction(
         place=place,
         type=kind,
@@ -80,7 +82,7 @@ def _function(place: str, kind: FunctionType | None, asked: FunctionAsked) -> Jo
     )
 
 
-def _settings(asked: FunctionAsked) -> Iterator[tuple[str, Any]]:
+def _settings(asked: JobFunctionRequest) -> Iterator[tuple[str, Any]]:
     """How a function of a job runs and what it weighs, where the client said so."""
     yield "runtime", asked.sizes() | ({"env": asked.env_texts} if asked.env else {})
     if asked.timeout is not None:
