@@ -13,17 +13,17 @@ from strop.diagnosis.texts import RULES
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StoppedByDiagnosis
 from strop.schema.finding import Finding, Severity
+from strop.schema.run_event import RolloutsFinished, RunEvent, StepMeasured
 from strop.schema.trajectory import Group
 from strop.store.recorder import StoreRecorder
-from strop.tracing.listener import Listener
 
 FINDING_EVENT = "finding"
 
 _log = logging.getLogger(__name__)
 
 
-class Examiner(Listener):
-    """Satisfies `rl.interfaces.Recorder`: hears what the store hears, and writes what it finds there.
+class Examiner:
+    """Subscribes to a run, and writes what it finds into the run's store.
 
     A step is looked at once its rewards are known; a rule that fails costs its step's diagnosis and nothing
     else.
@@ -45,6 +45,15 @@ class Examiner(Listener):
         self._stop_on = frozenset(stop_on)
         self._webhook = webhook
 
+    def receive(self, event: RunEvent) -> None:
+        match event:
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case RolloutsFinished(step=step, groups=groups, split="train"):
+                self.trajectories(step, groups)
+            case _:
+                pass
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Raises:
         StoppedByDiagnosis: a finding of the step is among those that the run ends with.
@@ -62,9 +71,7 @@ class Examiner(Listener):
             self._tell(finding, step)
         self._stop_if_asked(changed, step)
 
-    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        if split != "train":
-            return
+    def trajectories(self, step: int, groups: tuple[Group, ...]) -> None:
         try:
             self._doctor.trajectories(step, groups)
         except Exception:  # noqa: BLE001  the edge of the diagnosis: training goes on without it

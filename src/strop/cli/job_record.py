@@ -27,6 +27,7 @@ from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs
 from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import Subscriber
 from strop.trackers.sink import TrackedRun
 from strop.trackers.tracking import Tracking, tracking
 
@@ -52,7 +53,7 @@ class Submitted(Protocol):
     @property
     def on_event(self) -> OnEvent | None: ...
 
-    def around(self, recorder: StoreRecorder) -> Recorder: ...
+    def around(self, recorder: StoreRecorder) -> Subscriber: ...
 
 
 def open_record(
