@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from strop.bilingual import both
 from strop.diagnosis.doctor import Doctor
 from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StoppedByDiagnosis
+from strop.locales import in_both, msg
 from strop.schema.finding import Finding, Severity
 from strop.schema.run_event import RolloutsFinished, RunEvent, StepMeasured
 from strop.schema.trajectory import Group
@@ -85,10 +85,10 @@ class Examiner:
             return
         self._begun.add(key)
         title, summary = RULES[finding.rule].title, finding.summary
-        said = both(
-            f"{title.en} has ended" if ended else f"{finding.rule} {title.en}: {summary.en}",
-            f"{title.zh}：已结束" if ended else f"{finding.rule} {title.zh}：{summary.zh}",
-        )
+        if ended:
+            said = msg("{title} has ended", title=title)
+        else:
+            said = msg("{rule} {title}: {summary}", rule=finding.rule, title=title, summary=summary.message)
         data = {"rule": finding.rule, "severity": finding.severity.value, "ended": ended}
         self._store.event(FINDING_EVENT, said, step=step, data=data)
         self._send("ended" if ended else "began", finding, step)
@@ -99,13 +99,15 @@ class Examiner:
                 text, summary = RULES[finding.rule], finding.summary
                 self._send("stopped", finding, step)
                 raise StoppedByDiagnosis(
-                    both(
-                        f"step {step}: the diagnosis ended the run, as diagnosis.stop_on asks: {finding.rule} "
-                        f"{text.title.en}: {summary.en}",
-                        f"第 {step} 步：诊断按 diagnosis.stop_on 的要求结束了任务：{finding.rule} "
-                        f"{text.title.zh}：{summary.zh}",
+                    msg(
+                        "step {step}: the diagnosis ended the run, as diagnosis.stop_on asks: {rule} {title}: "
+                        "{summary}",
+                        step=step,
+                        rule=finding.rule,
+                        title=text.title,
+                        summary=summary.message,
                     ),
-                    fix=both(text.advice.en, text.advice.zh),
+                    fix=text.advice,
                 )
 
     def _ends_the_run(self, finding: Finding) -> bool:
@@ -125,10 +127,10 @@ class Examiner:
             "severity": finding.severity.value,
             "first_step": finding.first_step,
             "last_step": finding.last_step,
-            "title": text.title.model_dump(),
+            "title": in_both(text.title),
             "summary": finding.summary.model_dump(),
-            "cause": text.cause.model_dump(),
-            "advice": text.advice.model_dump(),
+            "cause": in_both(text.cause),
+            "advice": in_both(text.advice),
             "numbers": finding.evidence.numbers,
         }
         self._webhook.send(f"{self._job_id}.{finding.rule}.{finding.first_step}.{state}", told)

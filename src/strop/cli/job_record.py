@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.bilingual import Bilingual, both
+from strop.bilingual import both
 from strop.cli.job_log import logging_to
 from strop.cli.resume import Resumed
 from strop.config.describing import describe
@@ -20,6 +20,7 @@ from strop.config.job import JobConfig
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StropError, told_of
 from strop.learners import models
+from strop.locales import Message
 from strop.rl.interfaces import Recorder
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
@@ -168,14 +169,14 @@ def _begin(
     return lost, others
 
 
-def _lost_note(job: Job) -> Bilingual:
+def _lost_note(job: Job) -> Message:
     return both(
         f"{job.job_id} was RUNNING without a process and is now FAILED",
         f"{job.job_id} 的进程已不存在，现已标记为 FAILED",
     )
 
 
-def _other_note(job: Job) -> Bilingual:
+def _other_note(job: Job) -> Message:
     return both(
         f"{job.job_id} trains here too (process {job.pid}): both will be slower",
         f"{job.job_id} 也在本机训练（进程 {job.pid}）：两者都会变慢",

@@ -195,7 +195,7 @@ class LiveProgress:
         if done >= total:
             self._hide_phase()
             return
-        name = t(*PHASE_WORDS.get(phase, (phase, phase)))
+        name = told(PHASE_WORDS.get(phase, phase))
         # An update is one piece of work: how far it is nobody knows.
         self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
         self._show_phase(name, done, total)

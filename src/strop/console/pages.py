@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 from strop import __version__
 from strop.console import words
 from strop.console.words import Say, language_of, say_in, theme_of
+from strop.locales import rendered
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -89,6 +90,7 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
     made = _environment().get_template(template)
     text = made.render(
         t=say,
+        said=partial(rendered, language=language),
         language=language,
         theme=theme_of(request),
         address=path + query,

@@ -14,7 +14,8 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-from strop.bilingual import LANGUAGES, accepted_language
+from strop.bilingual import LANGUAGES
+from strop.locales import accepted_language
 
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "strop_language"

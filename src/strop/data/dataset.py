@@ -19,11 +19,11 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from strop.bilingual import both
 from strop.data.reading import Rows, read_samples
 from strop.data.row_files import count_rows as count_rows
 from strop.data.row_files import numbered_lines as numbered_lines
 from strop.errors import DataError, Problem, StropError
+from strop.locales import msg
 from strop.schema.sample import Sample
 
 Item = TypeVar("Item", default=Sample)
@@ -114,10 +114,12 @@ def dataset_of(rows: Rows[Sample], *, max_prompt_length: int, prompt_length: Pro
     if problems:
         raise DataError(str(path), sorted(problems, key=row_of))
     notes = [
-        both(
-            f"{path}: functions do not get the key {key!r} (rows that have it: {count}); "
-            "move it into rollout_extra",
-            f"{path}：{count} 行的键 {key!r} 不会传给函数；请移入 rollout_extra",
+        msg(
+            "{path}: functions do not get the key {key!r} (rows that have it: {count}); move "
+            "it into rollout_extra",
+            path=path,
+            key=key,
+            count=count,
         )
         for key, count in rows.unread.items()
     ]
@@ -165,11 +167,14 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     if not repeated:
         return ()
     return (
-        both(
-            f"{validation.path}: {len(repeated)} of {len(validation)} prompts are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
-            f"{validation.path}：{len(validation)} 条提示词中有 {len(repeated)} 条也在 {training.path} 中"
-            f"（首条：第 {repeated[0]} 行）；在其上验证说明不了什么",
+        msg(
+            "{path}: {num_repeated} of {num_validation} prompts are also in {path2} (first: "
+            "row {repeated}); validation on them says little",
+            path=validation.path,
+            num_repeated=len(repeated),
+            num_validation=len(validation),
+            path2=training.path,
+            repeated=repeated[0],
         ),
     )
 
@@ -199,10 +204,13 @@ def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
         return []
     row, again = repeats[0]
     return [
-        both(
-            f"{path}: prompts that repeat an earlier one: {len(repeats)} "
-            f"(first: row {again} repeats row {row})",
-            f"{path}：{len(repeats)} 条提示词重复（首条：第 {again} 行与第 {row} 行相同）",
+        msg(
+            "{path}: prompts that repeat an earlier one: {num_repeats} (first: row {again} "
+            "repeats row {row})",
+            path=path,
+            num_repeats=len(repeats),
+            again=again,
+            row=row,
         )
     ]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.bilingual import both
 from strop.data.dataset import Dataset, row_of
 from strop.data.offline_rows import OfflineRow
 from strop.data.reading import Rows, read_offline
 from strop.errors import DataError, Problem, StropError
+from strop.locales import msg
 from strop.schema import batch
 from strop.schema.example import Answer, Example
 from strop.schema.training import TrainingType
@@ -67,27 +67,32 @@ def examples_of(rows: Rows[OfflineRow], *, max_length: int, tokens: Tokens) -> D
     if problems:
         raise DataError(str(path), sorted(problems, key=row_of))
     notes: list[str] = [
-        both(
-            f"{path}: the key {key!r} is not read (rows that have it: {count})",
-            f"{path}：{count} 行的键 {key!r} 不会被读取",
+        msg(
+            "{path}: the key {key!r} is not read (rows that have it: {count})",
+            path=path,
+            key=key,
+            count=count,
         )
         for key, count in rows.unread.items()
     ]
     if silent:
         notes.append(
-            both(
-                f"{path}: rows that teach nothing, without text or with equal scores: {len(silent)} "
-                f"(first: row {silent[0]})",
-                f"{path}：{len(silent)} 行没有可学内容：无文本或分数相同（首行：{silent[0]}）",
+            msg(
+                "{path}: rows that teach nothing, without text or with equal scores: "
+                "{num_silent} (first: row {silent})",
+                path=path,
+                num_silent=len(silent),
+                silent=silent[0],
             )
         )
     if cut_short:
         notes.append(
-            both(
-                f"{path}: rows in which the chat template leaves out part of an answer, which is not taught: "
-                f"{len(cut_short)} (first: row {cut_short[0]})",
-                f"{path}：对话模板略去了 {len(cut_short)} 行中回答的一部分（首行：{cut_short[0]}），"
-                "该部分不参与训练",
+            msg(
+                "{path}: rows in which the chat template leaves out part of an answer, which "
+                "is not taught: {num_cut_short} (first: row {cut_short})",
+                path=path,
+                num_cut_short=len(cut_short),
+                cut_short=cut_short[0],
             )
         )
     hashes = {str(path): rows.sha256}
@@ -101,11 +106,14 @@ def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> t
     if not repeated:
         return ()
     return (
-        both(
-            f"{validation.path}: {len(repeated)} of {len(validation)} rows are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
-            f"{validation.path}：{len(validation)} 行中有 {len(repeated)} 行也在 {training.path} 中（首行："
-            f"{repeated[0]}）；在其上验证说明不了什么",
+        msg(
+            "{path}: {num_repeated} of {num_validation} rows are also in {path2} (first: row "
+            "{repeated}); validation on them says little",
+            path=validation.path,
+            num_repeated=len(repeated),
+            num_validation=len(validation),
+            path2=training.path,
+            repeated=repeated[0],
         ),
     )
 

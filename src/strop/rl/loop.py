@@ -15,10 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from strop.bilingual import both
 from strop.config.job import JobConfig
 from strop.data.dataset import Dataset, Draw, overlap_notes
 from strop.errors import TrainingError
+from strop.locales import msg
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
 from strop.rl.counters import counted_since
@@ -89,7 +89,7 @@ async def train(
 class _Run(Trainer[Sample]):
     """A run's machines and plans, and what one of its steps is."""
 
-    after_a_return = both("with other samples from there on", "此后改用其他样本")
+    after_a_return = msg("with other samples from there on")
 
     def __init__(
         self,
@@ -194,15 +194,9 @@ class _Run(Trainer[Sample]):
                     updates |= await asyncio.to_thread(machines.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
             elif step > hyper.critic_warmup:
-                text = both(
-                    "nothing to learn: in no group did two rollouts survive with different rewards",
-                    "无可学习：没有一组的存活轨迹奖励有差异",
-                )
+                text = msg("nothing to learn: in no group did two rollouts survive with different rewards")
                 if machines.critic is not None:
-                    text = both(
-                        "nothing to learn: every return was as far from its value as every other",
-                        "无可学习：每个回报与其价值估计的差都相同",
-                    )
+                    text = msg("nothing to learn: every return was as far from its value as every other")
                 self.recorder.event("step_without_gradient", text, step=step)
             if taught or machines.critic is not None:
                 with took("param_sync"):
@@ -274,9 +268,9 @@ class _Run(Trainer[Sample]):
             draws.append(draw)
             epoch, index = draw.next_epoch, draw.next_index
             groups = await self.scored(step, draw, found.rounds, took)
-            where = both(f"step {step}", f"第 {step} 步")
+            where = msg("step {step}", step=step)
             if found.rounds:
-                where += both(f", refill {found.rounds}", f"，第 {found.rounds} 次补采")
+                where += msg(", refill {rounds}", rounds=found.rounds)
             found.add(groups)
             try:
                 stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=where)
@@ -325,7 +319,7 @@ class _Run(Trainer[Sample]):
         stop_if_too_many_failed(
             groups,
             self.hyper.max_failure_rate,
-            where=both(f"validation after step {at.step}", f"第 {at.step} 步后的验证"),
+            where=msg("validation after step {step}", step=at.step),
         )
         measures = validation_measures(groups)
         self.measured(at.step, **measures, **took.seconds)

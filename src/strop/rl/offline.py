@@ -16,10 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from strop.bilingual import both
 from strop.config.job import HyperParameters, JobConfig
 from strop.data.dataset import Dataset, Draw
 from strop.data.examples import overlap_notes
+from strop.locales import msg
 from strop.rl.batch import pack
 from strop.rl.failures import SKIPPED, skipped_in_a_row, was_skipped
 from strop.rl.fingerprint import made_from
@@ -81,7 +81,7 @@ async def train_offline(
 class _OfflineRun(Trainer[Example]):
     """A run's learner, and what one of its steps is."""
 
-    after_a_return = both("past the rows of these steps", "并跳过这些步的数据行")
+    after_a_return = msg("past the rows of these steps")
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _OfflineRun(Trainer[Example]):
         skipped_steps = skipped_in_a_row(
             self.position.skipped_steps,
             updates,
-            look_for=both("broken rows in the data of these steps", "这些步数据中的损坏行"),
+            look_for=msg("broken rows in the data of these steps"),
         )
         self.policy_version += int(updates["actor/num_updates"])
         self.position = replace(

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from strop.bilingual import both, joined
 from strop.config.aliases import ELSEWHERE
 from strop.config.job import JobConfig
 from strop.errors import ConfigError, FunctionError, MissingError, Problem, StoreError
+from strop.locales import joined, msg
 from strop.schema.entity import Entity, LayerStatus
 from strop.schema.function import FunctionType
 from strop.schema.watching import is_loopback, is_server
@@ -167,12 +167,7 @@ class Planner:
         names += [f"hyper_parameters.{key}" for key in elsewhere]
         if names:
             listed = ", ".join(names)
-            plan.notes.append(
-                both(
-                    f"{listed}: accepted, but without effect on this machine",
-                    f"{listed}：已接受，但在本机不起作用",
-                )
-            )
+            plan.notes.append(msg("{listed}: accepted, but without effect on this machine", listed=listed))
 
     def _datasets(self, plan: JobPlan, new: NewJob, folder: Path) -> list[dict[str, Any]]:
         datasets: list[dict[str, Any]] = []
@@ -210,11 +205,12 @@ class Planner:
                 _function(entity, one, unpack(self._blobs, self._home, entity.bundle, self._limits))
             )
             if one.not_honoured:
-                listed = joined(both("; ", "；"), *one.not_honoured)
+                listed = joined(msg("; "), *one.not_honoured)
                 plan.notes.append(
-                    both(
-                        f"function {label!r}: accepted, but not used as sent: {listed}",
-                        f"函数 {label!r}：已接受，但不按所发使用：{listed.zh}",
+                    msg(
+                        "function {label!r}: accepted, but not used as sent: {listed}",
+                        label=label,
+                        listed=listed,
                     )
                 )
         return functions

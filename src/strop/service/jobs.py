@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from strop.bilingual import both
 from strop.config.job import JobConfig
 from strop.errors import ConflictError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.job import Event, Job, JobKind, JobStatus
 from strop.schema.submission import Wanted
@@ -148,7 +148,7 @@ def cancel(services: Services, caller: Caller, job_id: str) -> JobRecord:
             running = job.status is JobStatus.RUNNING
             move_job(session, job_id, JobStatus.CANCELING if running else JobStatus.CANCELED)
             want(session, job_id, Wanted.CANCEL)
-            note = both(f"{caller.key_name} asked to cancel", f"{caller.key_name} 要求取消")
+            note = msg("{key_name} asked to cancel", key_name=caller.key_name)
             _record(session, job_id, "cancel_asked", note)
     services.supervisor.wake()
     return get(services, caller, job_id)
@@ -167,7 +167,7 @@ def pause(services: Services, caller: Caller, job_id: str) -> JobRecord:
         elif job.status not in (JobStatus.RUNNING, JobStatus.SUSPENDED):
             raise ConflictError(f"job {job_id!r} is {job.status} and cannot be paused")
         want(session, job_id, Wanted.PAUSE)
-        note = both(f"{caller.key_name} asked to pause", f"{caller.key_name} 要求暂停")
+        note = msg("{key_name} asked to pause", key_name=caller.key_name)
         _record(session, job_id, "pause_asked", note)
     services.supervisor.wake()
     return get(services, caller, job_id)
@@ -189,7 +189,7 @@ def resume(services: Services, caller: Caller, job_id: str) -> JobRecord:
                 fix="start a new job, with a published checkpoint's name as its model",
             )
         want(session, job_id, Wanted.RUN)
-        note = both(f"{caller.key_name} asked to resume", f"{caller.key_name} 要求继续")
+        note = msg("{key_name} asked to resume", key_name=caller.key_name)
         _record(session, job_id, "resume_asked", note)
     services.supervisor.wake()
     return get(services, caller, job_id)

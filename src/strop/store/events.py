@@ -21,7 +21,8 @@ class EventRow(Base):
     job_id: Mapped[str] = mapped_column(Written, of_job())
     kind: Mapped[str] = mapped_column(Written)
     message: Mapped[str] = mapped_column(Written)
-    message_zh: Mapped[str | None] = mapped_column(Written)
+    said: Mapped[str | None] = mapped_column("message_zh", Written)
+    """The message with its parameters; older rows have it in Chinese, whence the column's name."""
     step: Mapped[int | None]
     data: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
@@ -31,7 +32,7 @@ class EventRow(Base):
             job_id=self.job_id,
             kind=self.kind,
             message=self.message,
-            message_zh=self.message_zh,
+            said=self.said,
             step=self.step,
             data=self.data,
             created_at=self.created_at,

@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Index, Select, column, delete, func, or_, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.bilingual import both, chinese_of
 from strop.errors import ConflictError, MissingError
+from strop.locales import as_json, msg
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
@@ -34,7 +34,7 @@ class JobRow(Base):
     workspace_id: Mapped[str] = mapped_column(Written, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
-    error_zh: Mapped[str | None] = mapped_column(Written)
+    error_said: Mapped[str | None] = mapped_column("error_zh", Written)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
@@ -53,7 +53,7 @@ class JobRow(Base):
             workspace_id=self.workspace_id,
             config=self.config,
             error=self.error,
-            error_zh=self.error_zh,
+            error_said=self.error_said,
             created_at=self.created_at,
             started_at=self.started_at,
             ended_at=self.ended_at,
@@ -180,7 +180,7 @@ def _matching(workspace_id: str | None, status: JobStatus | None, kind: JobKind)
 
 
 def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | None = None) -> Job:
-    """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`. A `Bilingual`
+    """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`. A `Message`
     error is kept in both languages.
 
     Raises:
@@ -192,7 +192,7 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
     now = datetime.now(UTC)
     changes: dict[str, Any] = {"status": status.value}
     if error is not None:
-        changes |= {"error": str(error), "error_zh": chinese_of(error)}
+        changes |= {"error": str(error), "error_said": as_json(error)}
     if status.final:
         changes["ended_at"] = now
     move = update(JobRow).where(JobRow.job_id == job_id, JobRow.status.in_(sources)).values(changes)
@@ -277,11 +277,12 @@ def live_jobs(session: Session) -> list[Job]:
 
 
 def _lost(mark: ProcessMark) -> str:
-    return both(
-        f"its process {mark.pid} on {mark.host} ended without a word (killed, out of memory, or the machine "
-        "went down)\n  fix: strop run JOB.yaml --resume with its folder goes on from the last checkpoint",
-        f"{mark.host} 上的进程 {mark.pid} 无声退出（被杀死、内存不足或机器宕机）\n"
-        "  修正：用 strop run JOB.yaml --resume 加其目录，可从最后一个检查点继续",
+    return msg(
+        "its process {pid} on {host} ended without a word (killed, out of memory, or "
+        "the machine went down)\n  fix: strop run JOB.yaml --resume with its folder "
+        "goes on from the last checkpoint",
+        pid=mark.pid,
+        host=mark.host,
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from strop.bilingual import Bilingual, both
+from strop.locales import Message, msg
 from strop.schema.job import JobStatus
 from strop.schema.run_event import RunEvent, StatusChanged, StepMeasured
 from strop.schema.watching import TrackerConfig
@@ -121,8 +121,8 @@ class _Fed:
             thread.start()
             self._threads.append(thread)
 
-    def _both(self, en: str, zh: str) -> Bilingual:
-        return both(f"tracker {self._name} {en}", f"跟踪器 {self._name} {zh}")
+    def _both(self, en: str, zh: str) -> Message:
+        return msg("tracker {name} {en}", name=self._name, en=en, zh=zh)
 
     def put(self, line: bytes) -> None:
         if self._child is None or self._ending.is_set() or self._gone.is_set():

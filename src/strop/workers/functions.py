@@ -13,9 +13,9 @@ from typing import Self
 
 import aiohttp
 
-from strop.bilingual import both
 from strop.config.function import FunctionConfig, env_text
 from strop.errors import FunctionError
+from strop.locales import msg
 from strop.schema.function import FunctionInput
 from strop.schema.reply import FunctionReply
 from strop.workers.call_spans import Sink
@@ -62,7 +62,7 @@ class FunctionPool:
         self._specs = [replace(spec, tracing=tracing) for spec in specs]
         self._sizes = {config.label: PoolSize.of(config.runtime) for config in functions}
         self.notes = [
-            both(f"function {config.label!r}: ", f"函数 {config.label!r}：") + text
+            msg("function {label!r}: ", label=config.label) + text
             for config in functions
             for text in cut(config.runtime)
         ]

@@ -6,8 +6,8 @@ import math
 import os
 from dataclasses import dataclass
 
-from strop.bilingual import both
 from strop.config.job import FunctionRuntime
+from strop.locales import msg
 from strop.workers.limits import Limits
 
 DEFAULT_THRESHOLD = 0.8
@@ -97,9 +97,4 @@ def cut(runtime: FunctionRuntime, *, most: int | None = None) -> list[str]:
     told = ", ".join(f"{name} {count}" for name, count in asked.items())
     if not asked:
         return []
-    return [
-        both(
-            f"{told}: {most} workers is the most for one function on this machine",
-            f"{told}：本机每个函数最多 {most} 个工作进程",
-        )
-    ]
+    return [msg("{told}: {most} workers is the most for one function on this machine", told=told, most=most)]

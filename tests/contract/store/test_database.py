@@ -315,7 +315,7 @@ def test_what_a_home_made_before_the_first_release_holds_is_there(new_database, 
     with database.read() as session:
         job = jobs.get_job(session, "job-1")
         assert (job.name, job.status, job.config) == ("calculator", JobStatus.FAILED, {"seed": 3})
-        assert (job.created_at, job.workspace_id, job.error, job.error_zh) == (
+        assert (job.created_at, job.workspace_id, job.error, job.error_said) == (
             WHEN, "default", "out of memory", "内存不足",
         )  # fmt: skip
         assert metrics.step_metrics(session, "job-1") == {

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from strop.diagnosis.texts import RULES
 from strop.doors.dashscope.replies import output
 from strop.doors.requests import CallerHere, ServicesHere
+from strop.locales import in_both
 from strop.schema.finding import Finding
 from strop.schema.span import Span, SpanKind, SpanStatus
 from strop.store.findings import list_findings
@@ -114,9 +115,9 @@ def finding_reply(finding: Finding) -> dict[str, Any]:
     text = RULES.get(finding.rule)
     if text is None:
         return {"title": None, "cause": None, "advice": None, **finding.shown()}
-    words = {
-        "title": text.title.model_dump(),
-        "cause": text.cause.model_dump(),
-        "advice": text.advice.model_dump(),
+    words: dict[str, Any] = {
+        "title": in_both(text.title),
+        "cause": in_both(text.cause),
+        "advice": in_both(text.advice),
     }
     return {**words, **finding.shown()}

@@ -11,8 +11,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from strop.bilingual import accepted_language
 from strop.doors.failures import json_reply, request_id
+from strop.locales import accepted_language
 from strop.schema.responses import without_nulls
 
 

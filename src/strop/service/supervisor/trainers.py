@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from strop.bilingual import Bilingual, both
 from strop.errors import StoreError
+from strop.locales import Message, msg
 from strop.memory import with_huge_pages
 from strop.schema.job import Job
 from strop.service.settings import Settings
@@ -141,21 +141,21 @@ class Trainers:
         return environment
 
 
-def exit_text(code: int | None) -> Bilingual:
+def exit_text(code: int | None) -> Message:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
     'was killed by SIGKILL; mostly that is the system, out of memory'
     """
     if code is None:
-        return both("ended without a word", "无声退出")
+        return msg("ended without a word")
     if code >= 0:
-        return both(f"exited with status {code} without a word", f"以状态 {code} 退出，没有说明")
+        return msg("exited with status {code} without a word", code=code)
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    told = both(f"was killed by {name}", f"被 {name} 杀死")
+    told = msg("was killed by {name}", name=name)
     if code == -signal.SIGKILL:
-        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
+        told += msg("; mostly that is the system, out of memory")
     return told

@@ -1,0 +1,75 @@
+"""The code's messages and the translations -> one catalogue a language, as `gettext` reads it.
+
+`python -m strop.locales.catalogue` brings every `.po` up to date with the code and compiles it to the `.mo`
+beside it; `make docs` runs it. What is not translated yet stays English, and is counted.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from strop.locales import FOLDER
+
+SOURCES = FOLDER.parent
+KEYWORDS: dict[str, Any] = {"msg": None, "t": None, "say": None, "plural": (1, 2)}
+"""The functions whose first arguments are messages."""
+
+METHODS = [("**.py", "python"), ("console/templates/**.html", "jinja2.ext:babel_extract")]
+
+
+def messages() -> dict[str | tuple[str, str], list[str]]:
+    """Every message of the code and where it stands; those with a plural as pairs."""
+    from babel.messages.extract import extract_from_dir
+
+    found: dict[str | tuple[str, str], list[str]] = {}
+    rows = extract_from_dir(
+        str(SOURCES), METHODS, {"console/templates/**.html": {"silent": "false"}}, KEYWORDS, ()
+    )
+    for path, _, key, _, _ in rows:
+        if key and not path.startswith("templates/"):
+            found.setdefault(key, []).append(path)
+    return found
+
+
+def update(po: Path, new: dict[str, str] | None = None) -> list[str]:
+    """Rewrite a `.po` with the messages of today, and its `.mo`; gives those that lack a translation.
+
+    `new` has translations to add.
+    """
+    from babel.messages.catalog import Catalog
+    from babel.messages.mofile import write_mo
+    from babel.messages.pofile import read_po, write_po
+
+    language = po.parent.parent.name
+    before = (
+        read_po(io.BytesIO(po.read_bytes()), locale=language) if po.exists() else Catalog(locale=language)
+    )
+    after = Catalog(locale=language, project="strop", fuzzy=False)
+    lacking: list[str] = []
+    for key, places in sorted(messages().items(), key=lambda one: str(one[0])):
+        kept = before.get(key if isinstance(key, str) else key[0])
+        name = key if isinstance(key, str) else key[0]
+        text: Any = (new or {}).get(name) or (kept.string if kept is not None else "")
+        if isinstance(key, tuple) and isinstance(text, str):
+            text = (text,) * after.num_plurals
+        after.add(key, text, locations=[(place, 0) for place in sorted(set(places))])
+        if not (text[0] if isinstance(text, tuple) else text):
+            lacking.append(name)
+    buffer = io.BytesIO()
+    write_po(buffer, after, width=110, sort_output=True, include_lineno=False)
+    # Babel writes the hour into the header, which says nothing here.
+    po.write_bytes(
+        re.sub(rb'"(POT-Creation-Date|PO-Revision-Date|Generated-By)[^\n]*\n', b"", buffer.getvalue())
+    )
+    with po.with_suffix(".mo").open("wb") as file:
+        write_mo(file, read_po(io.BytesIO(po.read_bytes()), locale=language))
+    return lacking
+
+
+if __name__ == "__main__":
+    for po in sorted(FOLDER.glob("*/LC_MESSAGES/strop.po")):
+        lacking = update(po)
+        print(f"{po}: {len(lacking)} messages are not translated")
