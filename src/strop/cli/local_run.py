@@ -97,10 +97,10 @@ def train_locally(
 def _create_job(database: Database, config: JobConfig, asked: LocalRun) -> str:
     """The job as this process's: RUNNING, with what `strop run` was asked for. Returns its id."""
     from strop.config.describing import describe
+    from strop.processes.mark import this_process
     from strop.schema.job import Job
     from strop.schema.submission import Submission
     from strop.store.jobs import claim_job, create_job, move_job
-    from strop.store.processes import this_process
     from strop.store.submissions import create_submission
 
     now = datetime.now(UTC)
