@@ -27,7 +27,7 @@ from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
 from strop.inference.gateway import Gateway
-from strop.inference.local import Engine
+from strop.inference.local import Engine, SharedMemorySync
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
@@ -69,23 +69,6 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
-class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
-    they change."""
-
-    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
-        self._learner = learner
-        self._engine = engine
-
-    def publish(self) -> int:
-        version = self._learner.policy_version
-        self._engine.load_weights(self._learner.weights(), version=version)
-        return version
-
-    def withdraw(self) -> None:
-        self._engine.drop_weights()
-
-
 @asynccontextmanager
 async def open_session(
     config: JobConfig,
@@ -118,11 +101,11 @@ async def open_session(
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
         sampling = load_machines(config, max_sequences=at_once, say=say)
-        model, tokenizer = sampling.model, sampling.tokenizer
+        tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
-        inputs = hash_inputs(config)
+        inputs = hash_inputs(config, training, validation)
         recorder = open_record(
             held,
             new_job(config, job_id),
@@ -141,6 +124,7 @@ async def open_session(
         bus = EventBus(recording, trackers, *watchers, examiner)
         with telling_failed_start(bus):
             steps = total_steps(hyper, len(training))
+            model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
             critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
@@ -159,12 +143,12 @@ async def open_session(
             job_id=job_id,
             folder=folder,
             machines=Backends(
-                capture=gateway,
+                gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(trainer, engine),
+                weight_sync=SharedMemorySync(engine),
                 recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),
