@@ -30,6 +30,7 @@ from strop.rl.rollout import rollout, rollout_plan
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 from strop.schema.submission import EVALUATED_EVENT
+from strop.tracing.event_bus import EventBus
 
 if TYPE_CHECKING:
     from strop.config.job import JobConfig
@@ -91,7 +92,7 @@ async def evaluate(
             submitted=submitted,
         )
         pool = sampling.functions(config, job_id, recorder, pythons)
-        told = submitted.around(recorder)
+        told = EventBus(submitted.around(recorder))
         with telling_failed_start(told):
             await sampling.start(stack, pool, say)
         measuring = _Measuring(config, evaluation, job_id, sampling.gateway, pool, told)

@@ -24,71 +24,19 @@ from strop.errors import StoppedByDiagnosis, StropError, told_of
 from strop.rl.interfaces import Recorder
 from strop.schema.finding import Finding, Severity
 from strop.schema.job import Job, JobStatus
+from strop.schema.run_event import RolloutsFinished, RunEvent, StepMeasured
 from strop.schema.trajectory import Group
 from strop.store.database import Database, open_database
 from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs
 from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
-from strop.tracing.listener import Listener
+from strop.tracing.event_bus import Subscriber
 from strop.trackers.sink import TrackedRun
 from strop.trackers.tracking import Tracking, tracking
 
 if TYPE_CHECKING:
     from strop.learners.models import OnProgress
-
-
-class Broadcast:
-    """Forwards every call to each recorder, in order."""
-
-    def __init__(self, recorders: Sequence[Recorder]) -> None:
-        self._recorders = tuple(recorders)
-
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        for recorder in self._recorders:
-            recorder.status(status, error=error)
-
-    def metrics(self, step: int, values: Mapping[str, float]) -> None:
-        for recorder in self._recorders:
-            recorder.metrics(step, values)
-
-    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        for recorder in self._recorders:
-            recorder.trajectories(step, groups, split=split)
-
-    def checkpoint(
-        self,
-        step: int,
-        folder: Path,
-        *,
-        policy_version: int,
-        validation: float | None,
-        published: bool,
-        best: bool,
-    ) -> None:
-        for recorder in self._recorders:
-            recorder.checkpoint(
-                step,
-                folder,
-                policy_version=policy_version,
-                validation=validation,
-                published=published,
-                best=best,
-            )
-
-    def checkpoint_removed(self, folder: Path) -> None:
-        for recorder in self._recorders:
-            recorder.checkpoint_removed(folder)
-
-    def event(
-        self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
-    ) -> None:
-        for recorder in self._recorders:
-            recorder.event(kind, message, step=step, data=data)
-
-    def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        for recorder in self._recorders:
-            recorder.progress(step, phase, done, total)
 
 
 class _Lines(logging.Handler):
@@ -117,8 +65,8 @@ FINDING_EVENT = "finding"
 _log = logging.getLogger(__name__)
 
 
-class Examiner(Listener):
-    """Satisfies `rl.interfaces.Recorder`: hears what the store hears, and writes what it finds there.
+class Examiner:
+    """Subscribes to a run, and writes what it finds into the run's store.
 
     A step is looked at once its rewards are known; a rule that fails costs its step's diagnosis and nothing
     else.
@@ -140,6 +88,15 @@ class Examiner(Listener):
         self._stop_on = frozenset(stop_on)
         self._webhook = webhook
 
+    def receive(self, event: RunEvent) -> None:
+        match event:
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case RolloutsFinished(step=step, groups=groups, split="train"):
+                self.trajectories(step, groups)
+            case _:
+                pass
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Raises:
         StoppedByDiagnosis: a finding of the step is among those that the run ends with.
@@ -157,9 +114,7 @@ class Examiner(Listener):
             self._tell(finding, step)
         self._stop_if_asked(changed, step)
 
-    def trajectories(self, step: int, groups: tuple[Group, ...], *, split: str) -> None:
-        if split != "train":
-            return
+    def trajectories(self, step: int, groups: tuple[Group, ...]) -> None:
         try:
             self._doctor.trajectories(step, groups)
         except Exception:  # noqa: BLE001  the edge of the diagnosis: training goes on without it
@@ -241,7 +196,7 @@ class Submitted(Protocol):
     @property
     def on_event(self) -> OnEvent | None: ...
 
-    def around(self, recorder: StoreRecorder) -> Recorder: ...
+    def around(self, recorder: StoreRecorder) -> Subscriber: ...
 
 
 def open_record(

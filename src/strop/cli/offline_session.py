@@ -15,7 +15,7 @@ import torch
 
 from strop.bilingual import both
 from strop.cli.checking import load_both, with_dtypes
-from strop.cli.job_record import Broadcast, Submitted, open_record, telling_failed_start, watching
+from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
 from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.session import new_job, new_job_id
 from strop.config.inputs import hash_inputs
@@ -28,10 +28,11 @@ from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.rows import LocalRowTrainer
-from strop.rl.interfaces import OfflineBackends, Recorder
+from strop.rl.interfaces import OfflineBackends
 from strop.rl.offline import RowLearner
 from strop.schema.example import Example
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import EventBus, Subscriber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ async def open_offline_session(
     out: Path | None,
     resumed: Resumed | None = None,
     anew: bool = False,
-    watchers: Sequence[Recorder],
+    watchers: Sequence[Subscriber],
     say: models.OnProgress,
     submitted: Submitted | None = None,
 ) -> AsyncIterator[OfflineSession]:
@@ -101,8 +102,9 @@ async def open_offline_session(
             submitted=submitted,
         )
         trackers, _ = held.enter_context(watching(config, job_id, folder, recorder))
-        told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        with telling_failed_start(told):
+        recording = recorder if submitted is None else submitted.around(recorder)
+        bus = EventBus(recording, trackers, *watchers)
+        with telling_failed_start(bus):
             trainer = LocalRowTrainer(model, tokenizer, hyper)
         if trainer.notice is not None:
             recorder.event("note", trainer.notice)
@@ -113,7 +115,7 @@ async def open_offline_session(
             machines=OfflineBackends(
                 learner=RowLearner(trainer, hyper, total_steps=total_steps(hyper, len(training))),
                 checkpoints=Checkpoints(trainer),
-                recorder=Broadcast([told, trackers, *watchers]),
+                recorder=bus,
             ),
             store=recorder,
             training=training,

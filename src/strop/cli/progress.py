@@ -28,8 +28,8 @@ from rich.progress import (
 from strop.cli.text import t, told
 from strop.rl.offline import VALIDATION
 from strop.rl.validation import MEAN_AT_1
-from strop.schema.job import PHASE_WORDS, PLANNED_EVENT, JobStatus
-from strop.tracing.listener import Listener
+from strop.schema.job import PHASE_WORDS, PLANNED_EVENT
+from strop.schema.run_event import CheckpointSaved, PhaseAdvanced, RunEvent, StepMeasured
 
 EVERY_S = 20.0
 _LOOK_S = 1.0
@@ -102,7 +102,7 @@ SILENT_EVENTS = frozenset({PLANNED_EVENT, "result", "refused", "inputs", "cancel
 """Kinds of events that are not shown as notes: they are shown otherwise, or concern programs alone."""
 
 
-class LiveProgress(Listener):
+class LiveProgress:
     """Shows a run of `total_steps` steps, to be set before it is entered around the run."""
 
     def __init__(self, console: Console) -> None:
@@ -171,8 +171,17 @@ class LiveProgress(Listener):
         self._pulse.doing(text)
         self._show_phase(text, 0, None)
 
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
-        pass  # the end of a run is told by whoever started it
+    def receive(self, event: RunEvent) -> None:
+        """Show what is shown while a run goes on; whoever started it reports its end."""
+        match event:
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case CheckpointSaved(step=step, folder=folder, best=best):
+                self.checkpoint(step, folder, best=best)
+            case PhaseAdvanced(step=step, phase=phase, done=done, total=total):
+                self.progress(step, phase, done, total)
+            case _:
+                pass
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """A step's own values, its validation and its saving come one by one."""
@@ -233,16 +242,7 @@ class LiveProgress(Listener):
         minutes, seconds = divmod(round(left), 60)
         return t(f"{minutes}:{seconds:02d} left", f"还剩 {minutes}:{seconds:02d}")
 
-    def checkpoint(
-        self,
-        step: int,
-        folder: Path,
-        *,
-        policy_version: int,
-        validation: float | None,
-        published: bool,
-        best: bool,
-    ) -> None:
+    def checkpoint(self, step: int, folder: Path, *, best: bool) -> None:
         better = t(", the best so far", "，目前最佳") if best else ""
         self._print(
             t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}")

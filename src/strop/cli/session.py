@@ -16,7 +16,7 @@ from typing import Any
 
 from strop.bilingual import both
 from strop.cli.checking import load_both, with_dtypes
-from strop.cli.job_record import Broadcast, Examiner, Submitted, open_record, telling_failed_start, watching
+from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
 from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
@@ -25,17 +25,18 @@ from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
 from strop.inference.gateway import Gateway
-from strop.inference.local import Engine
+from strop.inference.local import Engine, SharedMemorySync
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
 from strop.rl.counters import PREFILLED, PREFIX_HITS
-from strop.rl.interfaces import Backends, Recorder
+from strop.rl.interfaces import Backends
 from strop.rl.update import CriticLearner, PolicyLearner
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import EventBus, Subscriber
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
@@ -66,23 +67,6 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
-class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
-    they change."""
-
-    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
-        self._learner = learner
-        self._engine = engine
-
-    def publish(self) -> int:
-        version = self._learner.policy_version
-        self._engine.load_weights(self._learner.weights(), version=version)
-        return version
-
-    def withdraw(self) -> None:
-        self._engine.drop_weights()
-
-
 @asynccontextmanager
 async def open_session(
     config: JobConfig,
@@ -90,7 +74,7 @@ async def open_session(
     out: Path | None,
     resumed: Resumed | None = None,
     anew: bool = False,
-    watchers: Sequence[Recorder],
+    watchers: Sequence[Subscriber],
     say: models.OnProgress,
     submitted: Submitted | None = None,
     pythons: Mapping[str, Path] = MappingProxyType({}),
@@ -115,7 +99,7 @@ async def open_session(
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
         sampling = load_machines(config, max_sequences=at_once, say=say)
-        model, tokenizer = sampling.model, sampling.tokenizer
+        tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
@@ -134,9 +118,11 @@ async def open_session(
             recorder, job_id, hyper.algorithm, stop_on=config.diagnosis.stop_on, webhook=webhook
         )
         pool = sampling.functions(config, job_id, recorder, pythons)
-        told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        with telling_failed_start(told):
+        recording = recorder if submitted is None else submitted.around(recorder)
+        bus = EventBus(recording, trackers, *watchers, examiner)
+        with telling_failed_start(bus):
             steps = total_steps(hyper, len(training))
+            model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
             critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
@@ -155,13 +141,13 @@ async def open_session(
             job_id=job_id,
             folder=folder,
             machines=Backends(
-                capture=gateway,
+                gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(trainer, engine),
-                recorder=Broadcast([told, trackers, *watchers, examiner]),
+                weight_sync=SharedMemorySync(engine),
+                recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),
             store=recorder,

@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from strop.cli.session import Session
     from strop.config.job import JobConfig
     from strop.errors import CheckpointError
-    from strop.rl.interfaces import Recorder
     from strop.rl.stop import StopFlag
+    from strop.schema.run_event import RunEvent
     from strop.schema.submission import Submission
     from strop.store.database import Database
     from strop.store.recorder import StoreRecorder
+    from strop.tracing.event_bus import Subscriber
 
 EXIT_NOT_OURS = 75
 """Another process trains the job, or it has ended: nothing was touched."""
@@ -140,7 +141,7 @@ class JobRun:
     pythons: Mapping[str, Path]
     resumed: Resumed | None = None
     accept_changes: bool = False
-    watchers: Sequence[Recorder] = ()
+    watchers: Sequence[Subscriber] = ()
 
 
 async def train_job(
@@ -283,20 +284,19 @@ class SubmittedJob:
         self._recorder: StoreRecorder | None = None
         self._end: JobStatus | None = None
 
-    def around(self, recorder: StoreRecorder) -> Recorder:
-        """The recorder that the flow gets instead."""
-        from strop.cli.job_record import Broadcast
-
+    def around(self, recorder: StoreRecorder) -> Subscriber:
+        """Subscribes to the run in the place of `recorder`, which gets everything from it but statuses."""
         self._recorder = recorder
-        move = self.move
+        return self
 
-        class Recorder(Broadcast):
-            """Hands everything on but statuses."""
+    def receive(self, event: RunEvent) -> None:
+        from strop.schema.run_event import StatusChanged
 
-            def status(self, status: JobStatus, *, error: str | None = None) -> None:
-                move(status, error)
-
-        return Recorder([recorder])
+        assert self._recorder is not None
+        if isinstance(event, StatusChanged):
+            self.move(event.status, event.error)
+        else:
+            self._recorder.receive(event)
 
     def move(self, status: JobStatus, error: str | None) -> None:
         assert self._recorder is not None

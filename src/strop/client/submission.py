@@ -6,7 +6,7 @@ What the server has already is not sent again, so that a run that failed half-wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -228,8 +228,7 @@ def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
 
 
 def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
-    known: Mapping[str, Any] = component.runtime.asked()
-    runtime = {key: known[key] for key in ("concurrency", "env") if key in known}
+    runtime = component.runtime.sizes() | {"env": component.runtime.env_texts}
     function = without_empty(
         {
             "type": component.type.value,
@@ -239,7 +238,7 @@ def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
             "reward_metric_weight": component.reward_metric_weight,
             "preset": component.preset,
             "params": component.params,
-            "runtime": runtime,
+            "runtime": without_empty(runtime),
         }
     )
     if component.preset is not None:

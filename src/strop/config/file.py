@@ -226,7 +226,7 @@ class _Reader:
             here = (*path, key)
             if key in data:
                 first = self.file.places[here].rsplit(":", 1)[-1]
-                self.complain(key_node, here, f"stands twice, first in line {first}", "keep one of them")
+                self.complain(key_node, here, f"appears twice, first in line {first}", "keep one of them")
                 continue
             self.file.places[here] = self.place(key_node)
             data[key] = self.read(value_node, here)

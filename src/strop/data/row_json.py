@@ -70,7 +70,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise BadLine(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise BadLine(f"the key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
     return record
 
 

@@ -145,7 +145,7 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
             message = f"{name}: expected an object, found {kind_of(extra)}"
             problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
     if all(record.get(name) for name in EXTRA):
-        message = "extra: stands beside rollout_extra, which is the same column"
+        message = "extra: is the same column as rollout_extra, which is there, too"
         problems.append(Problem(place=place, message=message, fix="keep one of them"))
     return problems + id_problems(record, place)
 

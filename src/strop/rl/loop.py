@@ -18,6 +18,7 @@ from types import MappingProxyType
 from strop.bilingual import both
 from strop.config.job import JobConfig
 from strop.data.dataset import Dataset, Draw, overlap_notes
+from strop.errors import TrainingError
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
 from strop.rl.counters import counted_since
@@ -48,7 +49,6 @@ from strop.rl.token_advantage import penalise, shape_advantages, shaped_measures
 from strop.rl.train_state import TrainState, start_position
 from strop.rl.trainer import RunResult, Trainer, run_to_its_end
 from strop.rl.validation import mean_at_1, validate
-from strop.rl.weight_sync import publish, withdraw
 from strop.schema.batch import Batch, Pack
 from strop.schema.sample import Sample
 from strop.schema.trajectory import Group
@@ -122,7 +122,28 @@ class _Run(Trainer[Sample]):
         self.lengths = length_plan(self.hyper)
 
     async def weights_changed(self) -> None:
-        self.policy_version = await publish(self.machines.publisher)
+        self.policy_version = await self.push_weights()
+
+    async def push_weights(self, *, replaces: int | None = None) -> int:
+        """Hand the learner's weights to the sampler and learn which version is live.
+
+        Raises:
+            TrainingError: the live version is older than `replaces`, so that rollouts would come from weights
+                that the learner has left.
+        """
+        learner = self.machines.learner
+
+        def push() -> int:
+            return self.machines.weight_sync.push(learner.export(), version=learner.policy_version)
+
+        version = await asyncio.to_thread(push)
+        if replaces is not None and version < replaces:
+            raise TrainingError(
+                f"the engine went back from policy version {replaces} to {version}: "
+                "new weights did not arrive",
+                fix="restart from the last checkpoint",
+            )
+        return version
 
     def position_after_return(self, left: TrainState) -> TrainState:
         """That of the checkpoint: the steps after it are taken anew, with other ids and so other seeds."""
@@ -158,7 +179,7 @@ class _Run(Trainer[Sample]):
                 batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
             if machines.critic is not None:
                 with took("param_sync"):
-                    await withdraw(machines.publisher)
+                    await asyncio.to_thread(machines.weight_sync.sleep)
                 batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
             elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
@@ -167,7 +188,7 @@ class _Run(Trainer[Sample]):
             passes = repeat(batch, hyper.ppo_epochs)
             if taught := self.taught_packs(passes):
                 with took("param_sync"):
-                    await withdraw(machines.publisher)
+                    await asyncio.to_thread(machines.weight_sync.sleep)
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates |= await asyncio.to_thread(machines.learner.update, passes)
@@ -185,7 +206,7 @@ class _Run(Trainer[Sample]):
                 self.recorder.event("step_without_gradient", text, step=step)
             if taught or machines.critic is not None:
                 with took("param_sync"):
-                    self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
+                    self.policy_version = await self.push_weights(replaces=self.policy_version)
             if was_skipped(updates):
                 text = SKIPPED
                 self.recorder.event("update_skipped", text, step=step)
@@ -278,7 +299,7 @@ class _Run(Trainer[Sample]):
         prefix = (f"s{step}" if not refill else f"s{step}x{refill}") + self.position.retake
         with took("rollout"):
             plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
-            work = rollout(draw.samples, plan, machines.capture, machines.functions, report)
+            work = rollout(draw.samples, plan, machines.gateway, machines.functions, report)
             groups = await self.stop.cutting(work)
         with took("reward"):
             return await self.stop.cutting(reward(groups, self.rewards, machines.functions))

@@ -1,7 +1,7 @@
-"""A job's trackers -> a Recorder that feeds a process for each, and never waits for one.
+"""A run's events -> a process for each of its job's trackers; the run never waits for one.
 
-Satisfies `rl.interfaces.Recorder`. Each tracker has a queue of its own; what comes while it is full is lost
-there, and told of. At the end all of them together get a few seconds, then they are killed.
+Each tracker has a queue of its own; what comes while it is full is lost there, and an event says so. At the
+end all of them together get a few seconds, then they are killed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 
 from strop.bilingual import Bilingual, both
 from strop.schema.job import JobStatus
+from strop.schema.run_event import RunEvent, StatusChanged, StepMeasured
 from strop.schema.watching import TrackerConfig
-from strop.tracing.listener import Listener
 from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun
 
@@ -38,8 +38,8 @@ Tell = Callable[[str, str], None]
 """Kind and text of an event."""
 
 
-class Tracking(Listener):
-    """Hears what the store hears; hands finite values and the last status on."""
+class Tracking:
+    """Subscribes to a run, and hands finite values and the last status on."""
 
     def __init__(
         self,
@@ -51,12 +51,21 @@ class Tracking(Listener):
     ) -> None:
         self._fed = [_Fed(tracker, run, tell, command) for tracker in trackers]
 
+    def receive(self, event: RunEvent) -> None:
+        match event:
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case StatusChanged(status=status):
+                self.status(status)
+            case _:
+                pass
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if finite:
             self._say({"step": step, "values": finite})
 
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
+    def status(self, status: JobStatus) -> None:
         if status.final:
             self._say({"status": status.value})
 

@@ -265,7 +265,7 @@ BAD = {
     "type: validation": ("type: validaton", "datasets[1].type"),
     "cpu: 2": ("cpus: 2", "did you mean 'cpu'"),
     "weight: 0.8": ("weight: -1", "functions[1].weight"),
-    "name: score": ("name: agent", "the name 'agent' stands twice"),
+    "name: score": ("name: agent", "the name 'agent' is used twice"),
     "type: reward, name: score, weight: 0.8": ("type: rollout, name: score", "at most one of type rollout"),
     "functions.Agent": ("nowhere.Agent", "no such file"),
     "batch_size: 4": ("batch_siz: 4", "did you mean 'batch_size'"),

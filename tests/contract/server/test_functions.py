@@ -316,7 +316,7 @@ def test_an_instance_is_there_again_after_the_servers_restart():
         ({"memory_size": 0}, "memory_size"),
         ({"concurrency": 0}, "concurrency"),
         ({"colour": "red"}, "colour"),
-        ({"env": {"a b": "x"}}, "is no name of an environment variable"),
+        ({"env": {"a b": "x"}}, "is not a name for an environment variable"),
         ({"env": {"STROP_HOME": "x"}}, "STROP_HOME"),
         ({"env": {"A": ["x"]}}, "env.A"),
     ],

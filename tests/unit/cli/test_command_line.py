@@ -155,7 +155,7 @@ SPOILT = [
     ("    name: agent", "    preset: nothing_like_it", ""),
     ("        JUDGE_KEY: secret-value", "        5: {a: [b]}", ""),
     ("training:\n", "training: {}\nx:\n", "x: unknown key"),
-    ("    n_rollouts: 4", "    n_rollouts: 4\n    n_rollouts: 4", "stands twice"),
+    ("    n_rollouts: 4", "    n_rollouts: 4\n    n_rollouts: 4", "appears twice"),
     ("    learning_rate: 2e-6", "    learning_rate: [2e-6]", "expected a number, found a list"),
 ]
 

@@ -73,7 +73,7 @@ def test_rollouts_that_cannot_be_read_cost_a_diagnosis_and_not_the_run(monkeypat
         raise OverflowError("a reward beyond a square")
 
     monkeypatch.setattr(module.Doctor, "trajectories", broken)
-    Examiner(FakeStore(), "ft-1", "grpo").trajectories(4, (), split="train")
+    Examiner(FakeStore(), "ft-1", "grpo").trajectories(4, ())
     assert "the diagnosis could not read the rollouts of step 4" in caplog.text
 
 

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from strop.bilingual import both
-from strop.cli.job_record import Broadcast
 from strop.cli.progress import LiveProgress, Pulse
+from strop.tracing.event_bus import EventBus
 
 
 def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
@@ -80,9 +80,9 @@ def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str
     assert out.getvalue().splitlines() == [line]
 
 
-def test_a_broadcast_tells_every_recorder_in_order() -> None:
+def test_an_event_reaches_every_subscriber() -> None:
     out = [io.StringIO(), io.StringIO()]
-    several = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
+    several = EventBus(*(LiveProgress(Console(file=file, width=200)) for file in out))
     several.metrics(1, {"validation/data/reward/mean@1": 0.75})
     several.checkpoint(
         3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False

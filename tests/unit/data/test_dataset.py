@@ -92,7 +92,7 @@ USER = {"role": "user", "content": "hi"}
     [
         ("{", "not JSON: Expecting property name", "one JSON object a line"),
         ('{"messages": NaN}', "NaN is not JSON", None),
-        ('{"messages": [], "messages": []}', "the key 'messages' stands twice", None),
+        ('{"messages": [], "messages": []}', "the key 'messages' appears twice", None),
         ("[" * 100_000, "nested too deeply", None),
         ('{"messages": ' + "[" * 65 + "]" * 65 + "}", "nested too deeply, beyond 64 levels", "flatten it"),
         (

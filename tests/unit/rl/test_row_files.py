@@ -134,7 +134,7 @@ def test_rows_of_ark_are_read_as_they_are(tmp_path: Path) -> None:
     assert sample.ground_truth == "2"
     assert problems_of(tmp_path, row | {"extra": 7}) == ["extra: expected an object, found the number 7"]
     assert problems_of(tmp_path, row | {"rollout_extra": {"a": 1}}) == [
-        "extra: stands beside rollout_extra, which is the same column"
+        "extra: is the same column as rollout_extra, which is there, too"
     ]
 
 

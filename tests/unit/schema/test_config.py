@@ -111,7 +111,7 @@ def test_a_second_rollout_function_a_name_used_twice_and_a_missing_training_set_
     reward = JOB["functions"][0]
     for change, words in [
         ({"functions": [rollout, {**rollout, "name": "b"}, reward]}, "at most one of type rollout"),
-        ({"functions": [reward, reward]}, "stands twice"),
+        ({"functions": [reward, reward]}, "is used twice"),
         ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "none of type training"),
         ({"functions": [{**rollout, "weight": 0.5}]}, "no effect on a rollout"),
     ]:

@@ -7,14 +7,12 @@ supervision of jobs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from strop.errors import ThrottledError
 
@@ -58,18 +56,3 @@ class Streams:
         if self._threads is None:
             self._threads = CapacityLimiter(_NUM_THREADS)
         return await anyio.to_thread.run_sync(lambda: read(*args, **kwargs), limiter=self._threads)
-
-
-class EventStream(StreamingResponse):
-    """Server-sent events that count as one of their workspace's streams while they are sent."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, frames: AsyncIterator[str | bytes], streams: Streams, workspace_id: str) -> None:
-        super().__init__(frames, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
-        self._streams = streams
-        self._workspace_id = workspace_id
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._streams.one_more(self._workspace_id):
-            await super().__call__(scope, receive, send)
