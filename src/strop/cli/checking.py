@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,8 +24,8 @@ from strop.config.file import JobFile, KeyPath, dotted, read_scalar
 from strop.config.job import JobConfig, TrainingType
 from strop.config.loading import Inspected, check_job, inspect_job, read_with
 from strop.config.rules import effective_keys
-from strop.data.dataset import Dataset, count_rows, joined, load_dataset, numbered_lines
-from strop.data.offline_rows import read_offline_row
+from strop.data.dataset import Dataset, joined
+from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError
 from strop.learners.model_names import complaint
 from strop.processor import has_fast_bfloat16
@@ -107,7 +107,7 @@ def text_tokens(folder: Path) -> TextTokens:
     )
 
 
-def too_long(config: JobConfig) -> list[Problem]:
+def too_long(config: JobConfig, rows: RowFiles | None = None) -> list[Problem]:
     """Every row of a checked job that is longer than the job allows; none where the model is not here yet,
     or is one that cannot be loaded, which its trainer tells.
 
@@ -122,7 +122,7 @@ def too_long(config: JobConfig) -> list[Problem]:
     problems: list[Problem] = []
     with _one_at_a_time:
         try:
-            check = _checker(config, folder)
+            check = _checker(config, folder, RowFiles() if rows is None else rows)
         except ModelError:
             return []
         for dataset in config.datasets:
@@ -133,16 +133,16 @@ def too_long(config: JobConfig) -> list[Problem]:
     return problems
 
 
-def _checker(config: JobConfig, folder: Path) -> Callable[[Path], object]:
-    from strop.data.dataset import load_dataset
-    from strop.data.examples import load_examples
+def _checker(config: JobConfig, folder: Path, rows: RowFiles) -> Callable[[Path], object]:
+    from strop.data.dataset import dataset_of
+    from strop.data.examples import examples_of
 
     hyper, form = config.hyper_parameters, config.training_type
     if form.offline:
         tokens = text_tokens(folder)
-        return lambda path: load_examples(path, form, max_length=hyper.max_length, tokens=tokens)
+        return lambda path: examples_of(rows.offline(path, form), max_length=hyper.max_length, tokens=tokens)
     count, limit = prompt_counter(folder), hyper.max_prompt_length
-    return lambda path: load_dataset(path, max_prompt_length=limit, prompt_length=count)
+    return lambda path: dataset_of(rows.samples(path), max_prompt_length=limit, prompt_length=count)
 
 
 def _tokenizer(folder: Path) -> Any:
@@ -179,16 +179,17 @@ class PipelineFlow:
         Raises:
             ConfigError, DataError: everything that is wrong.
         """
-        rows = _bad_rows(job)
+        files = RowFiles()
+        rows = _bad_rows(job, files)
         try:
-            config = check_job(_as_file(job))
+            config = check_job(_as_file(job), rows=files)
         except DataError:  # the rows could not even be counted, which stands among their problems
             raise DataError("rows", rows) from None
         except ConfigError as error:
             if not rows:
                 raise
             raise ConfigError(error.subject, [*error.problems, *rows[:MAX_ROWS_TOLD]]) from None
-        problems = rows or _long_rows(config)
+        problems = rows or _long_rows(config, files)
         if problems:
             raise DataError("rows", problems)
         return config
@@ -197,38 +198,21 @@ class PipelineFlow:
         return describe(config)
 
 
-def _bad_rows(job: dict[str, Any]) -> list[Problem]:
+def _bad_rows(job: dict[str, Any], files: RowFiles) -> list[Problem]:
     """Of every dataset, by the names that the client gave them."""
     try:
         form = TrainingType(job.get("training", {}).get("type", TrainingType.REINFORCEMENT))
     except ValueError:  # told as such
         return []
     paths = [Path(dataset["file_name"]) for dataset in job.get("datasets", [])]
-    return [_named(problem, path) for path in paths for problem in row_problems(path, form)]
+    return [_named(problem, path) for path in paths for problem in files.problems(path, form)]
 
 
-def _long_rows(config: JobConfig) -> list[Problem]:
-    problems = too_long(config)
+def _long_rows(config: JobConfig, files: RowFiles) -> list[Problem]:
+    problems = too_long(config, files)
     for dataset in config.datasets:
         problems = [_named(problem, Path(dataset.file_name)) for problem in problems]
     return problems
-
-
-def row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
-    """Every bad row of a file, lengths aside."""
-    try:
-        if not form.offline:
-            load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
-            return ()
-        problems: list[Problem] = []
-        for number, line in numbered_lines(path):
-            _, found, _ = read_offline_row(
-                line, f"{path}:{number}", row=number, file_stem=path.stem, form=form
-            )
-            problems += found
-        return problems
-    except DataError as error:
-        return error.problems
 
 
 def _as_file(job: dict[str, Any]) -> JobFile:
@@ -251,29 +235,35 @@ def _named(problem: Problem, path: Path) -> Problem:
 
 
 def check_whole(
-    job: Path, overrides: Mapping[str, Any], given_by: Mapping[str, str], *, load_functions: bool
+    job: Path,
+    overrides: Mapping[str, Any],
+    given_by: Mapping[str, str],
+    *,
+    load_functions: bool,
+    rows: RowFiles | None = None,
 ) -> JobConfig:
     """The job, with the options of the command line. With `load_functions` each is loaded in a worker; else its
-    file is only read.
+    file is only read. `rows` keeps what was read of datasets.
 
     Raises:
         ConfigError: everything that is wrong. DataError: only rows are. FunctionError: only functions do not
             load; each with the user's part of the traceback.
     """
-    inspected = inspect_job(read_with(job, overrides, given_by=given_by), complaint)
-    rows = _rows_of_files(inspected)
+    files = RowFiles() if rows is None else rows
+    inspected = inspect_job(read_with(job, overrides, given_by=given_by), complaint, rows=files)
+    bad_rows = _rows_of_files(inspected, files)
     functions = _named_functions(inspected)
     refused = asyncio.run(_refused_at_load(inspected.config, functions)) if load_functions else {}
     wrong = {**_wrong_classes(functions, without=set(refused)), **refused}
-    if rows and not inspected.problems and not wrong:
-        raise DataError(t("datasets", "数据集"), rows)
-    if refused and not inspected.problems and not rows and set(wrong) == set(refused):
+    if bad_rows and not inspected.problems and not wrong:
+        raise DataError(t("datasets", "数据集"), bad_rows)
+    if refused and not inspected.problems and not bad_rows and set(wrong) == set(refused):
         raise FunctionError("\n".join(str(error) for error in refused.values()))
     places = {index: ("functions", index, "fcmodel", "classpath") for index in wrong}
     return inspected.checked(
         [
             *(_problem(inspected, places[index], error) for index, error in wrong.items()),
-            *rows[:MAX_ROWS_TOLD],
+            *bad_rows[:MAX_ROWS_TOLD],
         ]
     )
 
@@ -283,7 +273,7 @@ def _problem(inspected: Inspected, path: KeyPath, error: FunctionError | Request
     return Problem(place=inspected.file.place(path), message=message, fix=error.fix)
 
 
-def _rows_of_files(inspected: Inspected) -> list[Problem]:
+def _rows_of_files(inspected: Inspected, rows: RowFiles) -> list[Problem]:
     """Of every file that is there, lengths aside; of none while it is not clear what the rows are for."""
     if not all(inspected.trusted(path) for path in (("training", "type"), ("mode",))):
         return []
@@ -292,7 +282,7 @@ def _rows_of_files(inspected: Inspected) -> list[Problem]:
         for index, dataset in enumerate(inspected.config.datasets)
         if inspected.trusted(("datasets", index)) and os.path.isfile(dataset.file_name)
     ]
-    return [one for file in files for one in row_problems(file, inspected.config.training_type)]
+    return [one for file in files for one in rows.problems(file, inspected.config.training_type)]
 
 
 def _named_functions(inspected: Inspected) -> dict[int, FunctionConfig]:
@@ -342,10 +332,11 @@ async def _refused_at_load(
 _PIPE_WIDTH = 200
 
 
-def say_ok(config: JobConfig, job: Path, asked: Given) -> None:
+def say_ok(config: JobConfig, job: Path, asked: Given, rows_of: RowFiles) -> None:
     """The last line: all is well, with what was looked at, and the command that trains."""
+    form = config.training_type
     rows = {
-        kind: sum(count_rows(Path(one.file_name)) for one in config.datasets if one.type == kind)
+        kind: sum(rows_of.num_rows(Path(one.file_name), form) for one in config.datasets if one.type == kind)
         for kind in ("training", "validation")
     }
     number = len(config.functions)

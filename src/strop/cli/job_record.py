@@ -21,6 +21,7 @@ from strop.diagnosis.record import REWARD
 from strop.diagnosis.texts import RULES
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StoppedByDiagnosis, StropError, told_of
+from strop.processes.mark import this_process
 from strop.rl.interfaces import Recorder
 from strop.schema.finding import Finding, Severity
 from strop.schema.job import Job, JobStatus
@@ -28,7 +29,6 @@ from strop.schema.run_event import RolloutsFinished, RunEvent, StepMeasured
 from strop.schema.trajectory import Group
 from strop.store.database import Database, open_database
 from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs
-from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 from strop.tracing.event_bus import Subscriber
