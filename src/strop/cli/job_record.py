@@ -20,11 +20,11 @@ from strop.config.job import JobConfig
 from strop.diagnosis.webhook import Webhook
 from strop.errors import StropError, told_of
 from strop.learners import models
+from strop.processes.mark import this_process
 from strop.rl.interfaces import Recorder
 from strop.schema.job import Job, JobStatus
 from strop.store.database import Database, open_database
 from strop.store.jobs import claim_job, create_job, describe_job, fail_lost_jobs, live_jobs
-from strop.store.processes import this_process
 from strop.store.published import INPUTS_EVENT
 from strop.store.recorder import StoreRecorder
 from strop.tracing.event_bus import Subscriber

@@ -141,7 +141,7 @@ def _supervised(channel: int | None) -> tuple[Callable[..., None] | None, dict[s
     """A server's child reads what no process list should show from its channel, and ends with the server."""
     if channel is None:
         return None, {}
-    from strop.workers.child import open_channel
+    from strop.processes.child import open_channel
 
     report, text = open_channel(channel)
     return report, json.loads(text)

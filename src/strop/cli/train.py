@@ -55,9 +55,9 @@ _POLL_S = 0.5
 
 def train(job_id: str) -> None:
     """"""
+    from strop.processes.mark import this_process
     from strop.store.database import open_database
     from strop.store.jobs import claim_job
-    from strop.store.processes import this_process
     from strop.store.submissions import get_submission
 
     database = open_database()

@@ -12,10 +12,10 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.bilingual import both, chinese_of
 from strop.errors import ConflictError, MissingError
+from strop.processes.mark import ProcessMark, is_gone, this_process
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
-from strop.store.processes import ProcessMark, is_gone, this_process
 from strop.store.tables import Base, Page, of_job, page_of
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from strop.bilingual import both
 from strop.config.job import FunctionRuntime
-from strop.workers.limits import Limits
+from strop.processes.limits import Limits
 
 DEFAULT_THRESHOLD = 0.8
 QUEUE_LIMIT = 1000

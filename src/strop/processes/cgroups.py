@@ -1,7 +1,7 @@
-"""Limits -> a control group of the kernel for one worker, where this process may make one.
+"""Limits -> a control group of the kernel for one child, where this process may make one.
 
 Version 2 where its controllers are delegated, else version 1, each controller by itself. A group that cannot
-be made is no error: resource limits and the guardian's watch hold then alone.
+be made is no error: resource limits and the reaper's watch then hold alone.
 """
 
 from __future__ import annotations
