@@ -61,7 +61,7 @@ TYPED = [
     (("run", "x" * 5000), "cannot be read: File name too long"),
     (("run", "job.yaml", "--out", ""), "an empty text names no folder"),
     (("run", "job.yaml", "--out", "  "), "an empty text names no folder"),
-    (("run", "job.yaml", "--out", "a\udcff"), "holds half a character"),
+    (("run", "job.yaml", "--out", "a\udcff"), "contains half a character"),
     (("demo", "--out", ""), "an empty text names no folder"),
     (("run", "job.yaml", "--out", "/dev/null"), "checkpoints cannot be written to '/dev/null'"),
     (("run", "job.yaml", "--out", "job.yaml"), "checkpoints cannot be written to"),

@@ -268,8 +268,8 @@ def _(folder: Path) -> None:
     """They choose nothing, and the run says so."""
     for name, value in (("charge_type", "post_paid"), ("mtu_spec_code", "x"), ("mtu_capacity", 24)):
         told = notes(loaded(folder, **{f"training__resources__{name}": value}), num_samples=20)
-        assert "resources.* choose nothing on one machine" in told
-    assert "resources.* choose nothing on one machine" not in notes(loaded(folder), num_samples=20)
+        assert "resources.* have no effect on a single machine" in told
+    assert "resources.* have no effect on a single machine" not in notes(loaded(folder), num_samples=20)
 
 
 @pytest.fixture
