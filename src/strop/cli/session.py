@@ -15,11 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from strop.bilingual import both
-from strop.cli.examiner import Examiner
-from strop.cli.job_on_this_machine import load_both, with_dtypes
-from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.checking import load_both, with_dtypes
+from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
 from strop.config.inputs import hash_inputs
