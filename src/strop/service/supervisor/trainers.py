@@ -20,9 +20,6 @@ from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
-_LAST_WORDS_S = 30.0
-"""A trainer whose job has ended closes its workers and its database within this."""
-
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
 
@@ -114,14 +111,6 @@ class Trainers:
                 child.returncode = 0  # else Popen takes a living child for forgotten, and warns
         self._children.clear()
 
-    def end(self) -> None:
-        """Give every trainer whose job has ended the time to end, then end them all."""
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_LAST_WORDS_S)
-            child.wait()
-        self._children.clear()
-
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
         with contextlib.suppress(OSError):
@@ -145,17 +134,17 @@ def exit_text(code: int | None) -> Bilingual:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
-    'was killed by SIGKILL; mostly that is the system, out of memory'
+    'was killed by SIGKILL; usually the system has run out of memory'
     """
     if code is None:
-        return both("ended without a word", "无声退出")
+        return both("ended without an explanation", "无声退出")
     if code >= 0:
-        return both(f"exited with status {code} without a word", f"以状态 {code} 退出，没有说明")
+        return both(f"exited with status {code} without an explanation", f"以状态 {code} 退出，没有说明")
     try:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
     told = both(f"was killed by {name}", f"被 {name} 杀死")
     if code == -signal.SIGKILL:
-        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
+        told += both("; usually the system has run out of memory", "；多半是系统内存不足")
     return told
