@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.cli.flow import MAX_ROWS_TOLD, row_problems
+from strop.cli.flow import MAX_ROWS_TOLD
 from strop.cli.text import t
 from strop.config.file import KeyPath, dotted
 from strop.config.loading import Inspected, inspect_job, read_with
+from strop.data.reading import RowFiles
 from strop.errors import DataError, FunctionError, Problem, RequestError
 from strop.learners.model_names import complaint
 from strop.service.code_check import check_class
@@ -24,29 +25,35 @@ if TYPE_CHECKING:
 
 
 def check_whole(
-    job: Path, overrides: Mapping[str, Any], given_by: Mapping[str, str], *, load_functions: bool
+    job: Path,
+    overrides: Mapping[str, Any],
+    given_by: Mapping[str, str],
+    *,
+    load_functions: bool,
+    rows: RowFiles | None = None,
 ) -> JobConfig:
     """The job, with the options of the command line. With `load_functions` each is loaded in a worker; else its
-    file is only read.
+    file is only read. `rows` keeps what was read of datasets.
 
     Raises:
         ConfigError: everything that is wrong. DataError: only rows are. FunctionError: only functions do not
             load; each with the user's part of the traceback.
     """
-    inspected = inspect_job(read_with(job, overrides, given_by=given_by), complaint)
-    rows = _bad_rows(inspected)
+    files = RowFiles() if rows is None else rows
+    inspected = inspect_job(read_with(job, overrides, given_by=given_by), complaint, rows=files)
+    bad_rows = _bad_rows(inspected, files)
     functions = _named_functions(inspected)
     refused = asyncio.run(_refused_at_load(inspected.config, functions)) if load_functions else {}
     wrong = {**_wrong_classes(functions, without=set(refused)), **refused}
-    if rows and not inspected.problems and not wrong:
-        raise DataError(t("datasets", "数据集"), rows)
-    if refused and not inspected.problems and not rows and set(wrong) == set(refused):
+    if bad_rows and not inspected.problems and not wrong:
+        raise DataError(t("datasets", "数据集"), bad_rows)
+    if refused and not inspected.problems and not bad_rows and set(wrong) == set(refused):
         raise FunctionError("\n".join(str(error) for error in refused.values()))
     places = {index: ("functions", index, "fcmodel", "classpath") for index in wrong}
     return inspected.checked(
         [
             *(_problem(inspected, places[index], error) for index, error in wrong.items()),
-            *rows[:MAX_ROWS_TOLD],
+            *bad_rows[:MAX_ROWS_TOLD],
         ]
     )
 
@@ -56,7 +63,7 @@ def _problem(inspected: Inspected, path: KeyPath, error: FunctionError | Request
     return Problem(place=inspected.file.place(path), message=message, fix=error.fix)
 
 
-def _bad_rows(inspected: Inspected) -> list[Problem]:
+def _bad_rows(inspected: Inspected, rows: RowFiles) -> list[Problem]:
     """Of every file that is there, lengths aside; of none while it is not clear what the rows are for."""
     if not all(inspected.trusted(path) for path in (("training", "type"), ("mode",))):
         return []
@@ -65,7 +72,7 @@ def _bad_rows(inspected: Inspected) -> list[Problem]:
         for index, dataset in enumerate(inspected.config.datasets)
         if inspected.trusted(("datasets", index)) and os.path.isfile(dataset.file_name)
     ]
-    return [one for file in files for one in row_problems(file, inspected.config.training_type)]
+    return [one for file in files for one in rows.problems(file, inspected.config.training_type)]
 
 
 def _named_functions(inspected: Inspected) -> dict[int, FunctionConfig]:

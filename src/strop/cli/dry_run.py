@@ -13,7 +13,7 @@ from rich.table import Table
 from strop.cli.next_steps import run_command
 from strop.cli.text import t
 from strop.config.describing import describe, told_origin
-from strop.data.dataset import count_rows
+from strop.data.reading import RowFiles
 
 if TYPE_CHECKING:
     from strop.cli.next_steps import Given
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 _PIPE_WIDTH = 200
 
 
-def say_ok(config: JobConfig, job: Path, asked: Given) -> None:
+def say_ok(config: JobConfig, job: Path, asked: Given, rows_of: RowFiles) -> None:
     """The last line: all is well, with what was looked at, and the command that trains."""
+    form = config.training_type
     rows = {
-        kind: sum(count_rows(Path(one.file_name)) for one in config.datasets if one.type == kind)
+        kind: sum(rows_of.num_rows(Path(one.file_name), form) for one in config.datasets if one.type == kind)
         for kind in ("training", "validation")
     }
     number = len(config.functions)

@@ -88,7 +88,7 @@ async def evaluate(
             folder=folder,
             resumed=None,
             say=say,
-            inputs=hash_inputs(config),
+            inputs=hash_inputs(config, *datasets),
             submitted=submitted,
         )
         pool = sampling.functions(config, job_id, recorder, pythons)

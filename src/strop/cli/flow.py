@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from strop.config.describing import describe
 from strop.config.file import JobFile, read_scalar
 from strop.config.job import JobConfig, TrainingType
 from strop.config.loading import check_job
-from strop.data.dataset import load_dataset, numbered_lines
-from strop.data.offline_rows import read_offline_row
+from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, Problem
 
 MAX_ROWS_TOLD = 20
@@ -28,16 +26,17 @@ class PipelineFlow:
         Raises:
             ConfigError, DataError: everything that is wrong.
         """
-        rows = _bad_rows(job)
+        files = RowFiles()
+        rows = _bad_rows(job, files)
         try:
-            config = check_job(_as_file(job))
+            config = check_job(_as_file(job), rows=files)
         except DataError:  # the rows could not even be counted, which stands among their problems
             raise DataError("rows", rows) from None
         except ConfigError as error:
             if not rows:
                 raise
             raise ConfigError(error.subject, [*error.problems, *rows[:MAX_ROWS_TOLD]]) from None
-        problems = rows or _long_rows(config)
+        problems = rows or _long_rows(config, files)
         if problems:
             raise DataError("rows", problems)
         return config
@@ -46,38 +45,21 @@ class PipelineFlow:
         return describe(config)
 
 
-def _bad_rows(job: dict[str, Any]) -> list[Problem]:
+def _bad_rows(job: dict[str, Any], files: RowFiles) -> list[Problem]:
     """Of every dataset, by the names that the client gave them."""
     try:
         form = TrainingType(job.get("training", {}).get("type", TrainingType.REINFORCEMENT))
     except ValueError:  # told as such
         return []
     paths = [Path(dataset["file_name"]) for dataset in job.get("datasets", [])]
-    return [_named(problem, path) for path in paths for problem in row_problems(path, form)]
+    return [_named(problem, path) for path in paths for problem in files.problems(path, form)]
 
 
-def _long_rows(config: JobConfig) -> list[Problem]:
-    problems = too_long(config)
+def _long_rows(config: JobConfig, files: RowFiles) -> list[Problem]:
+    problems = too_long(config, files)
     for dataset in config.datasets:
         problems = [_named(problem, Path(dataset.file_name)) for problem in problems]
     return problems
-
-
-def row_problems(path: Path, form: TrainingType) -> Sequence[Problem]:
-    """Every bad row of a file, lengths aside."""
-    try:
-        if not form.offline:
-            load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
-            return ()
-        problems: list[Problem] = []
-        for number, line in numbered_lines(path):
-            _, found, _ = read_offline_row(
-                line, f"{path}:{number}", row=number, file_stem=path.stem, form=form
-            )
-            problems += found
-        return problems
-    except DataError as error:
-        return error.problems
 
 
 def _as_file(job: dict[str, Any]) -> JobFile:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.config.job import JobConfig
+from strop.data.reading import RowFiles
 from strop.errors import DataError, ModelError, Problem
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def text_tokens(folder: Path) -> TextTokens:
     )
 
 
-def too_long(config: JobConfig) -> list[Problem]:
+def too_long(config: JobConfig, rows: RowFiles | None = None) -> list[Problem]:
     """Every row of a checked job that is longer than the job allows; none where the model is not here yet,
     or is one that cannot be loaded, which its trainer tells.
 
@@ -64,7 +65,7 @@ def too_long(config: JobConfig) -> list[Problem]:
     problems: list[Problem] = []
     with _one_at_a_time:
         try:
-            check = _checker(config, folder)
+            check = _checker(config, folder, RowFiles() if rows is None else rows)
         except ModelError:
             return []
         for dataset in config.datasets:
@@ -75,16 +76,16 @@ def too_long(config: JobConfig) -> list[Problem]:
     return problems
 
 
-def _checker(config: JobConfig, folder: Path) -> Callable[[Path], object]:
-    from strop.data.dataset import load_dataset
-    from strop.data.examples import load_examples
+def _checker(config: JobConfig, folder: Path, rows: RowFiles) -> Callable[[Path], object]:
+    from strop.data.dataset import dataset_of
+    from strop.data.examples import examples_of
 
     hyper, form = config.hyper_parameters, config.training_type
     if form.offline:
         tokens = text_tokens(folder)
-        return lambda path: load_examples(path, form, max_length=hyper.max_length, tokens=tokens)
+        return lambda path: examples_of(rows.offline(path, form), max_length=hyper.max_length, tokens=tokens)
     count, limit = prompt_counter(folder), hyper.max_prompt_length
-    return lambda path: load_dataset(path, max_prompt_length=limit, prompt_length=count)
+    return lambda path: dataset_of(rows.samples(path), max_prompt_length=limit, prompt_length=count)
 
 
 def _tokenizer(folder: Path) -> Any:

@@ -114,11 +114,13 @@ def run(
     if dry_run:
         from strop.cli.checking import check_whole
         from strop.cli.dry_run import print_resolved, say_ok
+        from strop.data.reading import RowFiles
 
-        config = check_whole(job, *asked, load_functions=True)
+        rows = RowFiles()
+        config = check_whole(job, *asked, load_functions=True, rows=rows)
         print_resolved(config, as_json=as_json)
         if not as_json:
-            say_ok(config, job, asked)
+            say_ok(config, job, asked, rows)
         return
     console = Console(stderr=as_json, markup=False, emoji=False)
     if resume is not None:

@@ -105,7 +105,7 @@ async def open_session(
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
-        inputs = hash_inputs(config)
+        inputs = hash_inputs(config, training, validation)
         recorder = open_record(
             held,
             new_job(config, job_id),

@@ -7,7 +7,7 @@ are better (DPO), a text (continued pre-training). For `data.examples`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from strop.data.row_json import BadLine, parse_line
@@ -61,6 +61,7 @@ class OfflineRow:
     """
 
     row_id: str
+    row: int = 0
     messages: list[Row]
     tools: list[Row] | None = None
     weights: dict[int, float]
@@ -90,7 +91,7 @@ def read_offline_row(
     read = {TrainingType.SFT: _conversation, TrainingType.DPO: _preference}.get(form, _text)
     made, problems = read(record, place, row_id)
     problems = [*problems, *id_problems(record, place), *typos]
-    return (None, problems, []) if problems else (made, [], unread)
+    return (None, problems, []) if problems else (replace(made, row=row), [], unread)
 
 
 def _text(record: Row, place: str, row_id: str) -> tuple[OfflineRow, list[Problem]]:

@@ -204,8 +204,8 @@ def test_a_prompt_that_the_template_refuses_is_a_bad_row(tmp_path):
 def test_repeated_prompts_and_keys_nobody_reads_are_noted(tmp_path):
     path = write(tmp_path / "a.jsonl", row("a"), row("b", answer=1), row("a", answer=2))
     assert load(path).notes == (
-        f"{path}: the key 'answer' of 2 rows is not handed to functions; move it into rollout_extra",
-        f"{path}: 1 prompts stand there before (first: row 3 repeats row 1)",
+        f"{path}: functions do not get the key 'answer' (rows that have it: 2); move it into rollout_extra",
+        f"{path}: prompts that repeat an earlier one: 1 (first: row 3 repeats row 1)",
     )
 
 

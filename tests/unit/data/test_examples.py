@@ -134,7 +134,7 @@ def test_candidates_of_one_score_teach_nothing_and_are_told(tmp_path: Path) -> N
     pair = {"messages": [user("?")], "chosen": "a", "rejected": "b"}
     dataset = load(tmp_path, DPO, pair, same)
     assert len(dataset) == 1
-    assert "1 rows teach nothing: no text, or equal scores (first: 2)" in dataset.notes[0]
+    assert "rows that teach nothing, without text or with equal scores: 1 (first: row 2)" in dataset.notes[0]
 
 
 def scored(*candidates) -> dict:
@@ -205,8 +205,8 @@ def test_unread_keys_shortened_answers_and_overlap_are_told(tmp_path: Path) -> N
     shortens = CHATML.replace("message['content'] +", "message['content'].split('</think>')[-1] +")
     row = {"messages": [user("1"), said("<think>so</think>2")], "source": "web"}
     training = load(tmp_path, SFT, row, template=shortens)
-    assert "the key 'source' of 1 rows is not read" in training.notes[0]
-    assert "leaves out a part of an answer (first: row 1)" in training.notes[1]
+    assert "the key 'source' is not read (rows that have it: 1)" in training.notes[0]
+    assert "leaves out part of an answer, which is not taught: 1 (first: row 1)" in training.notes[1]
     held_out = load(tmp_path, SFT, row, {"messages": [user("3"), said("4")]}, template=shortens, name="held")
     [note] = overlap_notes(training, held_out)
     assert "1 of 2 rows are also in" in note
