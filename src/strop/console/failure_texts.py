@@ -32,7 +32,8 @@ SENTENCES = {
     "the blob store has lost {key}": "存储中已找不到 {key}",
     "upload it again": "请重新上传",
     # what cannot be done now
-    "job {job} is {status}; only a job that has ended can be deleted": "任务 {job} 为 {status}；只能删除已结束的",
+    "job {job} is {status}; only a job that has ended can be deleted":
+        "任务 {job} 为 {status}；只能删除已结束的",
     "cancel it first": "请先取消",
     "job {job} is {status} and cannot be paused": "任务 {job} 处于 {status}，不能暂停",
     "job {job} is {status} and cannot become {other}": "任务 {job} 处于 {status}，不能变为 {other}",

@@ -246,7 +246,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     ),
     "a tracker at a place of the server": (
         job(trackers=["tensorboard", {"type": "mlflow", "tracking_uri": "sqlite:////root/x.db"}]),
-        BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "it takes http:// and https:// alone"),
+        BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "which takes http:// and https:// only"),
     ),
     "a tracker that opens a port of the server": (
         job(trackers=[{"type": "prometheus", "host": "0.0.0.0"}]),
