@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.bilingual import both
-from strop.cli.job_on_this_machine import with_dtypes
+from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
@@ -88,7 +88,7 @@ async def evaluate(
             folder=folder,
             resumed=None,
             say=say,
-            inputs=hash_inputs(config),
+            inputs=hash_inputs(config, *datasets),
             submitted=submitted,
         )
         pool = sampling.functions(config, job_id, recorder, pythons)

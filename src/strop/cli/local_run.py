@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -29,7 +28,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.config.job import JobConfig
     from strop.schema.submission import LocalRun
     from strop.store.database import Database
@@ -97,34 +96,12 @@ def train_locally(
 def _create_job(database: Database, config: JobConfig, asked: LocalRun) -> str:
     """The job as this process's: RUNNING, with what `strop run` was asked for. Returns its id."""
     from strop.config.describing import describe
-    from strop.schema.job import Job
-    from strop.schema.submission import Submission
-    from strop.store.jobs import claim_job, create_job, move_job
-    from strop.store.processes import this_process
-    from strop.store.submissions import create_submission
+    from strop.processes.mark import this_process
+    from strop.service.job_record import new_job_id, record_job
 
-    now = datetime.now(UTC)
-    job = Job(
-        job_id=f"ft-{now:%Y%m%d%H%M%S}-{secrets.token_hex(8)}",
-        name=config.name,
-        status=JobStatus.PENDING,
-        model=config.model.name,
-        config=describe(config),
-        created_at=now,
-    )
-    submission = Submission(
-        job_id=job.job_id,
-        creator="local",
-        request=asked.model_dump(mode="json"),
-        config=config.model_dump(mode="json", exclude_unset=True),
-        owner=str(this_process()),
-    )
-    with database.write() as session:
-        create_job(session, job)
-        create_submission(session, submission)
-        claim_job(session, job.job_id, this_process())
-        move_job(session, job.job_id, JobStatus.RUNNING)
-    return job.job_id
+    request = asked.model_dump(mode="json")
+    made = record_job(database, new_job_id(), config, describe(config), request=request, owner=this_process())
+    return made.job.job_id
 
 
 def _train(

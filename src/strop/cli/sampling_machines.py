@@ -19,6 +19,7 @@ from strop.config.job import JobConfig
 from strop.inference.gateway import Gateway
 from strop.inference.local import Engine, EngineConfig
 from strop.learners import models
+from strop.learners.quiet import quiet_transformers
 from strop.store.recorder import StoreRecorder
 from strop.tracing.tracing import is_on
 from strop.workers.functions import FunctionPool
@@ -28,7 +29,8 @@ from strop.workers.functions import FunctionPool
 class SamplingMachines:
     """Loaded, and not yet started: rows can be measured by the tokenizer before any function is."""
 
-    model: Any
+    folder: Path
+    """Where the model is: whoever trains it loads it from there, too."""
     tokenizer: Any
     engine: Engine
     gateway: Gateway
@@ -59,7 +61,7 @@ class SamplingMachines:
 
 
 def load_machines(config: JobConfig, *, max_sequences: int, say: models.OnProgress) -> SamplingMachines:
-    """Load the model and put an engine and a gateway around it.
+    """An engine for the job's model, and a gateway in front of it.
 
     Raises:
         ModelError: it cannot be loaded.
@@ -68,12 +70,14 @@ def load_machines(config: JobConfig, *, max_sequences: int, say: models.OnProgre
     """
     hyper = config.hyper_parameters
     torch.manual_seed(hyper.seed)
-    model, tokenizer = models.load(config.model.name, on_progress=say)
+    folder = models.resolve(config.model.name, on_progress=say)
     wanted = EngineConfig(
         dtype=hyper.sampling_dtype, max_length=hyper.max_length, max_sequences=max_sequences
     )
-    engine = Engine(model, tokenizer, wanted)
+    with quiet_transformers():
+        engine = Engine.from_folder(folder, wanted)
+    tokenizer = models.load_tokenizer(folder)
     gateway = Gateway(
         engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
     )
-    return SamplingMachines(model=model, tokenizer=tokenizer, engine=engine, gateway=gateway)
+    return SamplingMachines(folder=folder, tokenizer=tokenizer, engine=engine, gateway=gateway)

@@ -15,11 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from strop.bilingual import both
-from strop.cli.examiner import Examiner
-from strop.cli.job_on_this_machine import load_both, with_dtypes
-from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.checking import load_both, with_dtypes
+from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
 from strop.config.inputs import hash_inputs
@@ -27,7 +25,7 @@ from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
 from strop.inference.gateway import Gateway
-from strop.inference.local import Engine
+from strop.inference.local import Engine, SharedMemorySync
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
@@ -50,6 +48,12 @@ NOT_REPEATABLE = both(
 )
 
 
+AHEAD = both(
+    "steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit",
+    "提前采样（max_staleness）：重跑与续跑都不逐位一致",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """A job with everything it needs, ready for `rl.loop.train`. `published_as` is set when it is through."""
@@ -67,23 +71,6 @@ class Session:
     @property
     def total_steps(self) -> int:
         return total_steps(self.config.hyper_parameters, len(self.training))
-
-
-class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
-    they change."""
-
-    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
-        self._learner = learner
-        self._engine = engine
-
-    def publish(self) -> int:
-        version = self._learner.policy_version
-        self._engine.load_weights(self._learner.weights(), version=version)
-        return version
-
-    def withdraw(self) -> None:
-        self._engine.drop_weights()
 
 
 @asynccontextmanager
@@ -118,11 +105,11 @@ async def open_session(
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
         sampling = load_machines(config, max_sequences=at_once, say=say)
-        model, tokenizer = sampling.model, sampling.tokenizer
+        tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
-        inputs = hash_inputs(config)
+        inputs = hash_inputs(config, training, validation)
         recorder = open_record(
             held,
             new_job(config, job_id),
@@ -141,6 +128,7 @@ async def open_session(
         bus = EventBus(recording, trackers, *watchers, examiner)
         with telling_failed_start(bus):
             steps = total_steps(hyper, len(training))
+            model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
             critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
@@ -152,6 +140,8 @@ async def open_session(
             recorder.event("note", trainer.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
+        if hyper.max_staleness:
+            recorder.event("note", AHEAD)
         for note in pool.notes:
             recorder.event("note", note)
         yield Session(
@@ -159,12 +149,12 @@ async def open_session(
             job_id=job_id,
             folder=folder,
             machines=Backends(
-                capture=gateway,
+                gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(trainer, engine),
+                weight_sync=SharedMemorySync(engine, stays_awake=hyper.max_staleness > 0),
                 recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),

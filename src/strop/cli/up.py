@@ -107,12 +107,6 @@ def sandbox_beside(port: int | None) -> Iterator[None]:
             child.terminate()
 
 
-up.__doc__ = t(
-    "Start the server: jobs, files, functions, models and deployments over HTTP.",
-    "启动服务：通过 HTTP 管理任务、文件、函数、模型与部署。",
-)
-
-
 def serve_control_plane(settings: Settings, console: Console) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -123,10 +117,11 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     """
     import uvicorn
 
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.console import mount_console
     from strop.doors.app import create_app
     from strop.doors.connections import served_by
+    from strop.doors.openai.proxy import chat_completions
     from strop.errors import StropError
     from strop.service.first_key import ensure_first_key
     from strop.service.server_file import sole_server, written_down
@@ -145,7 +140,7 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
         ) from error
     with listener, sole_server(settings.home):
         app = create_app(settings, PipelineFlow())
-        pages = mount_console(app, app.state.services)
+        pages = mount_console(app, app.state.services, ask=chat_completions)
         key = ensure_first_key(app.state.services.database, settings.home)
         host, port = listener.getsockname()[:2]
         reached = "127.0.0.1" if host == "0.0.0.0" else host

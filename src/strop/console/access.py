@@ -17,10 +17,11 @@ from starlette.responses import RedirectResponse, Response
 
 from strop.console.failure_texts import translated
 from strop.console.pages import BASE, HOME, page, say_for
+from strop.console.requests import ServicesHere
 from strop.console.words import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES
-from strop.doors.services import Services, ServicesHere
 from strop.errors import AccessError, ForbiddenError
 from strop.schema.access import Caller
+from strop.service.services import Services
 from strop.store.database import Database
 from strop.store.keys import LIFE, caller_in_session, caller_of, close_session, open_session
 

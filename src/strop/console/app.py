@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -30,9 +30,10 @@ from strop.console import (
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
 from strop.console.failure_texts import translated
 from strop.console.pages import BASE, HOME, STATIC, page, say_for
-from strop.doors.dashscope.replies import validation_message
-from strop.doors.services import Services
+from strop.console.requests import wrong_fields
 from strop.errors import StropError
+from strop.schema.access import Caller
+from strop.service.services import Services
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ ROUTERS: Sequence[APIRouter] = (
     keys_pages.router,
 )
 """Pages by noun; all of them need a session."""
+
+Ask = Callable[[Request, Services, Caller], Awaitable[Response]]
+"""A call to a deployed model, with who makes it -> the model's answer."""
 
 POLICY = "; ".join(
     (
@@ -84,10 +88,12 @@ class Console:
         return f"{url}{BASE}/sign-in?link={self._link.make(key_id)}"
 
 
-def mount_console(app: FastAPI, services: Services) -> Console:
-    """Put the console's pages into the control plane."""
+def mount_console(app: FastAPI, services: Services, *, ask: Ask) -> Console:
+    """Put the console's pages into the control plane. `ask` answers a call to a deployed model as the API of
+    this server does."""
     inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     inner.state.services = services
+    inner.state.ask = ask
     inner.state.checking = threading.Lock()
     console = Console(inner)
     inner.mount("/static", _Kept(StaticFiles(directory=STATIC)))
@@ -159,7 +165,7 @@ def _install_failures(app: FastAPI) -> None:
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _failed(request, 400, validation_message(error), None)
+        return _failed(request, 400, wrong_fields(error), None)
 
     def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

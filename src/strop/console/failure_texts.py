@@ -23,7 +23,7 @@ SENTENCES = {
     "bring the function online first": "请先让函数上线",
     "no deployment {deployment}": "没有部署 {deployment}",
     "there is no model {model}": "没有模型 {model}",
-    "take one from the list of models": "请从模型列表中选择",
+    "list the models and take a name from there": "请从模型列表中选择",
     "no checkpoint {checkpoint}": "没有检查点 {checkpoint}",
     "list the job's checkpoints and take an id from there": "请从任务的检查点列表中取一个 id",
     "job {job} has no trajectory {rollout}": "任务 {job} 没有轨迹 {rollout}",
@@ -37,7 +37,7 @@ SENTENCES = {
     "job {job} is {status} and cannot be paused": "任务 {job} 处于 {status}，不能暂停",
     "job {job} is {status} and cannot become {other}": "任务 {job} 处于 {status}，不能变为 {other}",
     "from {status} it can go to: {ways}": "从 {status} 可以变为：{ways}",
-    "job {job} is {status}; only a paused one goes on": "任务 {job} 处于 {status}；只有暂停的任务可以继续",
+    "job {job} is {status}; only a paused job can be resumed": "任务 {job} 为 {status}，只有暂停的任务可继续",
     "start a new job, with a published checkpoint's name as its model": "请以已发布的模型名为起点新建任务",
     "job {job} is a `strop run` of its own": "任务 {job} 由单独的 `strop run` 运行",
     "cancel it, or press Ctrl-C where it runs; strop run --resume goes on with it":

@@ -11,10 +11,10 @@ from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse
 
 from strop.console.pages import page
-from strop.doors.services import Services
 from strop.schema.access import Caller
 from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
+from strop.service.services import Services
 from strop.store.events import find_progress, list_events, planned_steps
 from strop.store.jobs import get_job
 from strop.store.metrics import last_step, last_values, recent_mean

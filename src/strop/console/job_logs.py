@@ -13,8 +13,8 @@ from starlette.responses import Response
 from strop.console.access import COOKIE
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.doors.streams import EventStream
+from strop.console.requests import CallerHere, EventStream, ServicesHere
+from strop.service.services import Services
 from strop.store.database import Database
 from strop.store.jobs import get_job
 from strop.store.keys import caller_in_session

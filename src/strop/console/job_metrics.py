@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from strop.console.charts import ark_chart_groups, chart_groups
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
-from strop.doors.services import CallerHere, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
 from strop.store.jobs import find_jobs, get_job
 from strop.store.metrics import curve_names, last_step, step_metrics, thinned_curves

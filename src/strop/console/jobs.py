@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.charts import chart_groups
 from strop.console.job_frame import JobHere, job_here, progress_of
 from strop.console.pages import BASE, page
-from strop.doors.services import CallerHere, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.schema.job import JobStatus
 from strop.store.jobs import find_jobs
 from strop.store.metrics import curve_names

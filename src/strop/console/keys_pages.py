@@ -8,8 +8,9 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.pages import BASE, page
-from strop.doors.services import CallerHere, Services, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import ConflictError, RequestError
+from strop.service.services import Services
 from strop.store.keys import create_key, list_keys, revoke_key
 
 router = APIRouter()

@@ -1,12 +1,13 @@
-"""One line of JSON -> Sample, or everything that is wrong with it. For `data.dataset`."""
+"""One line of JSON -> Sample, or everything that is wrong with it. For `data.reading`."""
 
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Iterator
 from typing import Any, cast
 
 from strop.data.row_json import BadLine, parse_line
-from strop.data.row_tools import tool_call_problems
 from strop.errors import Problem
 from strop.schema.sample import Sample
 
@@ -19,6 +20,8 @@ ANSWERABLE = ("user", "tool")
 """Roles after which it is the model's turn."""
 
 _EXAMPLE = 'e.g. "messages": [{"role": "user", "content": "2 + 2?"}]'
+
+_CALL = '{"id": "call_1", "type": "function", "function": {"name": "add", "arguments": "{\\"a\\": 1}"}}'
 
 Row = dict[str, Any]
 
@@ -81,7 +84,7 @@ def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[
         message = f"messages: the last one is from {role!r}, so there is {lack}"
         fix = f"end with a message from {' or '.join(last)}"
         problems.append(Problem(place=place, message=message, fix=fix))
-    return problems or tool_call_problems(cast("list[Row]", entries), place)
+    return problems or _tool_call_problems(cast("list[Row]", entries), place)
 
 
 def one_message(entry: object, field: str, place: str, *, example: str = _EXAMPLE) -> list[Problem]:
@@ -116,7 +119,7 @@ def _part_problems(parts: list[object], field: str, place: str) -> list[Problem]
     for index, part in enumerate(parts):
         fields = cast("Row", part) if isinstance(part, dict) else {}
         if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
-            message = f"{field}[{index}]: only parts of type text are read"
+            message = f"{field}[{index}]: only parts of type text are supported"
             return [Problem(place=place, message=message, fix='{"type": "text", "text": "..."}')]
     return []
 
@@ -138,6 +141,63 @@ def tool_problems(tools: object, place: str) -> list[Problem]:
     return problems
 
 
+def _tool_call_problems(entries: list[Row], place: str) -> list[Problem]:
+    """Calls of a conversation: each is well formed, and each is answered by one tool message.
+
+    `entries` are messages whose roles and contents are in order.
+    """
+    problems: list[Problem] = []
+    for index, message in enumerate(entries):
+        calls = message.get("tool_calls")
+        field = f"messages[{index}]"
+        if calls and message["role"] != "assistant":
+            text = f"{field}.tool_calls: only the assistant calls tools, this is from {message['role']!r}"
+            problems.append(Problem(place=place, message=text, fix="remove them"))
+        elif calls is not None and not isinstance(calls, list):
+            problems.append(
+                Problem(place=place, message=f"{field}.tool_calls: expected a list", fix=f"[{_CALL}]")
+            )
+        elif calls:
+            found = list(_calls(cast("list[object]", calls), f"{field}.tool_calls", place))
+            problems += found or _answers(entries, index, place)
+    return problems
+
+
+def _calls(calls: list[object], field: str, place: str) -> Iterator[Problem]:
+    for index, call in enumerate(calls):
+        function = cast("Row", call).get("function") if isinstance(call, dict) else None
+        values = cast("Row", function) if isinstance(function, dict) else {}
+        if not isinstance(values.get("name"), str) or not values["name"]:
+            yield Problem(place=place, message=f"{field}[{index}].function.name: missing", fix=_CALL)
+        elif not _is_object(values.get("arguments", {})):
+            message = f"{field}[{index}].function.arguments: expected a JSON object as text"
+            yield Problem(place=place, message=message, fix='e.g. "{\\"a\\": 1}"')
+
+
+def _is_object(arguments: object) -> bool:
+    """As text, which is OpenAI's form, or as the object itself."""
+    if not isinstance(arguments, str):
+        return isinstance(arguments, dict)
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _answers(entries: list[Row], index: int, place: str) -> list[Problem]:
+    """The tool messages right after a call; the last turn of a row may still be waiting for none."""
+    calls = cast("list[Row]", entries[index]["tool_calls"])
+    answers = 0
+    for message in entries[index + 1 :]:
+        if message["role"] != "tool":
+            break
+        answers += 1
+    if answers == len(calls) or (answers == 0 and index == len(entries) - 1):
+        return []
+    text = f"messages[{index}].tool_calls: {len(calls)} calls, but {answers} tool messages after them"
+    return [Problem(place=place, message=text, fix="give each call one message with role tool")]
+
+
 def _other_problems(record: Row, place: str) -> list[Problem]:
     problems: list[Problem] = []
     for name in EXTRA:
@@ -145,7 +205,7 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
             message = f"{name}: expected an object, found {kind_of(extra)}"
             problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
     if all(record.get(name) for name in EXTRA):
-        message = "extra: is the same column as rollout_extra, which is there, too"
+        message = "extra: is the same column as rollout_extra, which is also given"
         problems.append(Problem(place=place, message=message, fix="keep one of them"))
     return problems + id_problems(record, place)
 

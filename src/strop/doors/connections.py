@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from strop.doors.dashscope.replies import failure
+from strop.doors.failures import failure
 
 HEAD_S = 20.0
 """For the request line and all headers, from the connection or the first byte on."""

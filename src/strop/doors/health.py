@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from strop import __version__
 from strop.doors.fleet_metrics import fleet_text
 from strop.doors.instance_metrics import instance_text
-from strop.doors.services import ServicesHere
+from strop.doors.requests import ServicesHere
 from strop.schema.job import JobStatus
 from strop.store.jobs import count_jobs
 

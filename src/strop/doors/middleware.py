@@ -12,13 +12,12 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strop.doors.dashscope.replies import failure
+from strop.doors.failures import failure
 from strop.errors import AccessError, ForbiddenError, RequestError, StropError
 from strop.schema.access import Caller
 from strop.service.settings import KIB, Limits
@@ -181,8 +180,3 @@ def _announced(scope: Scope) -> int:
 
 def _too_large(limit: int) -> str:
     return f"the body is longer than the {limit} bytes that are allowed here"
-
-
-def caller_in(scope: Any) -> Caller:
-    """The caller that `RequestMiddleware` found; there is one on every guarded path."""
-    return scope["state"]["caller"]

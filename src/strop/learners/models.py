@@ -112,6 +112,24 @@ def load(
     return model, tokenizer
 
 
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a model's folder.
+
+    Raises:
+        ModelError: transformers cannot load it.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(
+            f"the tokenizer in {str(folder)!r} cannot be loaded: {error}",
+            fix="check that the folder is complete and is a causal language model with its tokenizer",
+        ) from error
+
+
 def _bundled(tell: OnProgress) -> Path:
     target = home() / "models" / BUNDLED
     if target.is_dir():  # it appears by a rename, hence whole

@@ -1,9 +1,9 @@
 """Job + machines -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
 
 dataset -> rollout -> reward -> advantage -> batch -> update -> publish, then validate and save when due.
-Between reward and advantage, dynamic sampling may ask for further prompts, and length may shape the rewards.
+`rl.producer` goes as far as the rewards, at most `max_staleness` steps ahead; a step consumes what it gives.
 
-Only this file knows that order; each stage is a file with its name. `cli` hands in the machines, tests hand
+Only these two know that order; each stage is a file with its name. `cli` hands in the machines, tests hand
 in fakes. Everything runs on one event loop, and the learner works in a thread beside it.
 """
 
@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from strop.bilingual import both
 from strop.config.job import JobConfig
-from strop.data.dataset import Dataset, Draw, overlap_notes
+from strop.data.dataset import Dataset, overlap_notes
+from strop.errors import TrainingError
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
 from strop.rl.counters import counted_since
 from strop.rl.failures import (
     SKIPPED,
-    TooManyFailures,
     skipped_in_a_row,
     stop_if_too_many_failed,
     was_skipped,
 )
-from strop.rl.filtering import GroupFilter, NothingToTrain, shortage, sieve
 from strop.rl.gae import gae_measures, with_gae
 from strop.rl.interfaces import Backends, Critic
 from strop.rl.metrics import (
@@ -37,18 +35,18 @@ from strop.rl.metrics import (
     rollout_measures,
     timing_measures,
     validation_measures,
+    version_measures,
 )
 from strop.rl.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
+from strop.rl.producer import Cursor, GroupProducer
 from strop.rl.repeat_failures import dropout_text, lost_again
-from strop.rl.reward import reward, reward_plan
-from strop.rl.rollout import Report, rollout, rollout_plan
+from strop.rl.rollout import Report
 from strop.rl.stop import StopFlag
 from strop.rl.stopwatch import Stopwatch
 from strop.rl.token_advantage import penalise, shape_advantages, shaped_measures
 from strop.rl.train_state import TrainState, start_position
 from strop.rl.trainer import RunResult, Trainer, run_to_its_end
 from strop.rl.validation import mean_at_1, validate
-from strop.rl.weight_sync import publish, withdraw
 from strop.schema.batch import Batch, Pack
 from strop.schema.sample import Sample
 from strop.schema.trajectory import Group
@@ -118,11 +116,44 @@ class _Run(Trainer[Sample]):
             accept_changes=accept_changes,
         )
         self.machines = machines
-        self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
+        self.producer = GroupProducer(
+            config,
+            training,
+            gateway=machines.gateway,
+            functions=machines.functions,
+            recorder=machines.recorder,
+            stop=stop,
+            job_id=job_id,
+            last_step=self.last_step,
+        )
         self.lengths = length_plan(self.hyper)
 
+    async def close(self) -> None:
+        await self.producer.close()
+
     async def weights_changed(self) -> None:
-        self.policy_version = await publish(self.machines.publisher)
+        self.policy_version = await self.push_weights()
+
+    async def push_weights(self, *, replaces: int | None = None) -> int:
+        """Hand the learner's weights to the sampler and learn which version is live.
+
+        Raises:
+            TrainingError: the live version is older than `replaces`, so that rollouts would come from weights
+                that the learner has left.
+        """
+        learner = self.machines.learner
+
+        def push() -> int:
+            return self.machines.weight_sync.push(learner.export(), version=learner.policy_version)
+
+        version = await asyncio.to_thread(push)
+        if replaces is not None and version < replaces:
+            raise TrainingError(
+                f"the engine went back from policy version {replaces} to {version}: "
+                "new weights did not arrive",
+                fix="restart from the last checkpoint",
+            )
+        return version
 
     def position_after_return(self, left: TrainState) -> TrainState:
         """That of the checkpoint: the steps after it are taken anew, with other ids and so other seeds."""
@@ -133,7 +164,11 @@ class _Run(Trainer[Sample]):
         step, hyper, machines = self.position.step + 1, self.hyper, self.machines
         took, counts = Stopwatch(), machines.counters()
         with took("step"):
-            found, draws = await self.sample(step, took)
+            waited = Stopwatch()
+            with waited("batch"):
+                taken = await self.producer.take(Cursor.after(self.position))
+            found, draws = taken.found, taken.draws
+            took.add(taken.seconds)
             with took("adv"):
                 sampled = shape_rewards(found.sampled, self.lengths)
                 groups = found.kept_of(sampled)
@@ -147,7 +182,7 @@ class _Run(Trainer[Sample]):
                     scored=not self.config.distils,
                 )
             self.recorder.trajectories(step, sampled, split="train")
-            self.between_steps = False
+            self.between_steps, version = False, self.policy_version
             updates: dict[str, float] = {}
             penalties: list[list[float]] | None = None
             if hyper.kl_reward_coef > 0:
@@ -158,7 +193,7 @@ class _Run(Trainer[Sample]):
                 batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
             if machines.critic is not None:
                 with took("param_sync"):
-                    await withdraw(machines.publisher)
+                    await asyncio.to_thread(machines.weight_sync.sleep)
                 batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
                 updates |= critic_updates
             elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
@@ -167,7 +202,7 @@ class _Run(Trainer[Sample]):
             passes = repeat(batch, hyper.ppo_epochs)
             if taught := self.taught_packs(passes):
                 with took("param_sync"):
-                    await withdraw(machines.publisher)
+                    await asyncio.to_thread(machines.weight_sync.sleep)
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
                     updates |= await asyncio.to_thread(machines.learner.update, passes)
@@ -185,7 +220,7 @@ class _Run(Trainer[Sample]):
                 self.recorder.event("step_without_gradient", text, step=step)
             if taught or machines.critic is not None:
                 with took("param_sync"):
-                    self.policy_version = await publish(machines.publisher, replaces=self.policy_version)
+                    self.policy_version = await self.push_weights(replaces=self.policy_version)
             if was_skipped(updates):
                 text = SKIPPED
                 self.recorder.event("update_skipped", text, step=step)
@@ -202,12 +237,16 @@ class _Run(Trainer[Sample]):
             "group/dropped_again": float(lost_again(lost)),
             "fully_async/count/total_generated_samples": float(self.position.sampled_groups),
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
+            **(version_measures(sampled, learned_at=version) if hyper.max_staleness else {}),
             **found.measures(),
             **self.judgement_measures(batch, sampled),
             **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
-                took.seconds, sampled, trained_tokens=sum(len(pack.token_ids) for pack in taught)
+                took.seconds,
+                sampled,
+                trained_tokens=sum(len(pack.token_ids) for pack in taught),
+                waited_s=waited.seconds["batch"] if hyper.max_staleness else None,
             ),
             **counted_since(counts, machines.counters()),
             **updates,  # last: a KL penalty changed the rewards
@@ -238,51 +277,6 @@ class _Run(Trainer[Sample]):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)
 
-    async def sample(self, step: int, took: Stopwatch) -> tuple[GroupFilter, list[Draw]]:
-        """Rollouts and rewards of a step: one batch of prompts, and what dynamic sampling asks for beyond it.
-
-        Raises:
-            TooManyFailures, NothingToTrain: the step cannot be trained on.
-        """
-        found, draws, missing = sieve(self.hyper), list[Draw](), self.hyper.batch_size
-        epoch, index = self.position.epoch, self.position.index
-        while missing and epoch < self.hyper.n_epochs:
-            draw = self.training.draw(
-                missing, batch_size=self.hyper.batch_size, seed=self.hyper.seed, epoch=epoch, index=index
-            )
-            draws.append(draw)
-            epoch, index = draw.next_epoch, draw.next_index
-            groups = await self.scored(step, draw, found.rounds, took)
-            where = both(f"step {step}", f"第 {step} 步")
-            if found.rounds:
-                where += both(f", refill {found.rounds}", f"，第 {found.rounds} 次补采")
-            found.add(groups)
-            try:
-                stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=where)
-            except TooManyFailures:
-                self.recorder.trajectories(step, tuple(found.sampled), split="train")
-                raise
-            missing = found.missing
-        try:
-            short = shortage(found, step=step, data_is_through=epoch >= self.hyper.n_epochs)
-        except NothingToTrain:
-            self.recorder.trajectories(step, tuple(found.sampled), split="train")
-            raise
-        if short is not None:
-            self.recorder.event("batch_not_full", short, step=step)
-        return found, draws
-
-    async def scored(self, step: int, draw: Draw, refill: int, took: Stopwatch) -> tuple[Group, ...]:
-        """The rollouts of one draw with their rewards; ids tell the refills of a step apart."""
-        machines = self.machines
-        prefix = (f"s{step}" if not refill else f"s{step}x{refill}") + self.position.retake
-        with took("rollout"):
-            plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
-            work = rollout(draw.samples, plan, machines.capture, machines.functions, report)
-            groups = await self.stop.cutting(work)
-        with took("reward"):
-            return await self.stop.cutting(reward(groups, self.rewards, machines.functions))
-
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
         none while the critic alone is warmed up."""
@@ -298,7 +292,14 @@ class _Run(Trainer[Sample]):
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
             groups = await self.stop.cutting(
-                validate(rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report)
+                validate(
+                    rows,
+                    f"v{at.step}{at.retake}",
+                    self.producer.rollouts,
+                    self.producer.rewards,
+                    self.machines,
+                    report,
+                )
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(

@@ -43,7 +43,7 @@ async def validate(
         training=False,
         sampling=replace(rollouts.sampling, temperature=0.0),
     )
-    groups = await rollout(dataset.samples, plan, machines.capture, machines.functions, report)
+    groups = await rollout(dataset.samples, plan, machines.gateway, machines.functions, report)
     return await reward(groups, replace(rewards, testing=True), machines.functions)
 
 

@@ -6,7 +6,8 @@ fields are left out, so that a client also understands a newer server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
@@ -371,3 +372,21 @@ def stream_item(value: dict[str, Any]) -> StreamItem | None:
             return PhaseProgress.model_validate(value)
         case _:
             return None
+
+
+def without_nulls(value: Any) -> Any:
+    """Leave out every null in a dict: clients fail on a null list. NaN, which JSON lacks, is left out too.
+
+    >>> without_nulls({"a": None, "b": [{"c": None, "d": 1}]})
+    {'b': [{'d': 1}]}
+    """
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {str(key): without_nulls(item) for key, item in pairs if not _absent(item)}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [without_nulls(item) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _absent(value: object) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -163,13 +163,13 @@ class Instances:
             raise
 
     async def _spawn(self, instance: FunctionInstance, entity: Entity) -> Instance:
-        asked = RuntimeRequest.model_validate(instance.runtime)
+        runtime = RuntimeRequest.model_validate(instance.runtime)
         python: Path | None = None
-        if asked.layer_code is not None:
-            python = await self._layers.finished(instance.workspace_id, asked.layer_code)
+        if runtime.layer_code is not None:
+            python = await self._layers.finished(instance.workspace_id, runtime.layer_code)
         limits, home = self._settings.limits, self._settings.home
         root = await asyncio.to_thread(unpack, self._blobs, home, entity.bundle, limits)
-        sized = asked.sized()
+        sized = runtime.sized()
         spec = WorkerSpec(
             name=entity.func,
             classpath=entity.classpath,
@@ -177,7 +177,7 @@ class Instances:
             func_type=entity.type,
             timeout_s=_TIMEOUT_S,
             concurrency=sized.concurrency,
-            env=asked.env_texts,
+            env=runtime.env_texts,
             python=python,
             limits=limits_of(sized),
         )

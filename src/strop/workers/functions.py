@@ -14,7 +14,7 @@ from typing import Self
 import aiohttp
 
 from strop.bilingual import both
-from strop.config.job import FunctionConfig
+from strop.config.function import FunctionConfig, env_text
 from strop.errors import FunctionError
 from strop.schema.function import FunctionInput
 from strop.schema.reply import FunctionReply
@@ -146,7 +146,7 @@ class FunctionPool:
 
 
 def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
-    """What a job says of a function, as its worker is told."""
+    """A job's function -> what its worker has to know."""
     return WorkerSpec(
         name=config.label,
         classpath=config.fcmodel.classpath,
@@ -156,11 +156,7 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         concurrency=config.runtime.concurrency,
         params={"preset": config.preset, "params": config.params} if config.preset is not None else {},
         metric_weights=config.reward_metric_weight,
-        env={key: _env_text(value) for key, value in config.runtime.env.items()},
+        env={key: env_text(value) for key, value in config.runtime.env.items()},
         python=python,
         limits=limits_of(config.runtime),
     )
-
-
-def _env_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

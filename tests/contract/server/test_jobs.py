@@ -4,7 +4,7 @@ import pytest
 
 from fakes.model import save_tiny_model
 from fakes.server import ROWS, json_lines
-from strop.cli.row_lengths import prompt_counter
+from strop.cli.checking import prompt_counter
 from strop.schema.submission import Submission
 from strop.store.jobs import get_job
 from strop.store.submissions import get_submission
@@ -119,7 +119,7 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
     ]
     assert notes == [
         "resource_config.mtu_count, hyper_parameters.n_gpus_rollout, "
-        "hyper_parameters.inference_tensor_parallel_size: accepted, but choose nothing on this machine",
+        "hyper_parameters.inference_tensor_parallel_size: accepted, but without effect on this machine",
         f"function 'agent': accepted, but not used as sent: max_capacity 100000: {most_workers()} workers is "
         "the most for one function on this machine",
     ]

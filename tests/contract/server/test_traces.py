@@ -11,8 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from fakes.server import serving
 from fakes.spans import TRACE, otlp_request
-from strop.doors.otlp import traces
 from strop.schema.job import Job, JobStatus
+from strop.service import traces
 from strop.service.secret import open_signer
 from strop.service.settings import Limits
 from strop.service.span_access import job_token

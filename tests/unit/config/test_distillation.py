@@ -8,8 +8,8 @@ from fakes.capture import FakeCapture
 from fakes.critic import sequences_in
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
-from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
+from fakes.weight_sync import FakeWeightSync
 from strop.config.describing import describe
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
@@ -157,11 +157,11 @@ class Bench:
             for row in range(2)
         )
         machines = Backends(
-            capture=self.capture,
+            gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
             checkpoints=FakeCheckpoints(self.learner),
-            publisher=FakePublisher(self.learner),
+            weight_sync=FakeWeightSync(),
             recorder=self.recorder,
         )
         data = Dataset(path=Path("train.jsonl"), samples=samples)

@@ -12,21 +12,25 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from strop.doors.dashscope.replies import language_of, output, without_nulls
-from strop.doors.documented import EVENTS
-from strop.doors.json_body import JsonRoute
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.doors.streams import EventStream
-from strop.schema.function import TaskStatus
-from strop.schema.job import Job, JobStatus, Progress
-from strop.service.job_views import (
-    checkpoint_shown,
-    event_shown,
-    job_shown,
-    line_shown,
-    saved_shown,
-    trajectory_shown,
+from strop.doors.dashscope.job_replies import (
+    checkpoint_reply,
+    event_reply,
+    job_reply,
+    line_text,
+    saved_reply,
 )
+from strop.doors.dashscope.replies import language_of, output
+from strop.doors.documented import EVENTS
+from strop.doors.event_stream import EventStream
+from strop.doors.json_body import JsonRoute
+from strop.doors.requests import CallerHere, ServicesHere
+from strop.schema.function import TaskStatus
+from strop.schema.job import JobStatus, Progress
+from strop.schema.responses import without_nulls
+from strop.service import jobs
+from strop.service.job_record import JobRecord
+from strop.service.services import Services
+from strop.service.trajectories import trajectory_values
 from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.database import Database
 from strop.store.events import find_progress, list_events
@@ -62,7 +66,7 @@ def logs(
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         lines, total = numbered_lines(session, job_id, offset=max(1, offset), limit=line)
-    return output(request, {"total": total, "logs": [line_shown(one) for one in lines]})
+    return output(request, {"total": total, "logs": [line_text(one) for one in lines]})
 
 
 @router.get("/events", summary="What a person should know of the job, oldest first")
@@ -79,7 +83,7 @@ def events(
         get_job(session, job_id, workspace_id=caller.workspace_id)
         page = list_events(session, job_id, kind=kind, after=after, limit=limit)
     return output(
-        request, {"events": [event_shown(one, language_of(request)) for one in page.items], **_cursor(page)}
+        request, {"events": [event_reply(one, language_of(request)) for one in page.items], **_cursor(page)}
     )
 
 
@@ -141,7 +145,7 @@ def trajectories(
             after=after,
             limit=limit,
         )
-    return output(request, {"trajectories": [trajectory_shown(one) for one in page.items], **_cursor(page)})
+    return output(request, {"trajectories": [trajectory_values(one) for one in page.items], **_cursor(page)})
 
 
 @router.get("/trajectories/{rollout_id:path}", summary="One rollout with its turns")
@@ -156,7 +160,7 @@ def trajectory(
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         found = get_trajectory(session, job_id, rollout_id, step=step)
-    return output(request, trajectory_shown(found))
+    return output(request, trajectory_values(found))
 
 
 @router.get("/checkpoints", summary="Checkpoints of a job, in order of steps")
@@ -166,7 +170,7 @@ def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, jo
         found = list_checkpoints(session, job_id)
     best = best_checkpoint(job, found)
     name = job.config.get("tuned_model_name") or job_id
-    shown = [checkpoint_shown(one, name, best=one is best) for one in found]
+    shown = [checkpoint_reply(one, name, best=one is best) for one in found]
     return output(request, {"checkpoints": shown, "total": len(shown)})
 
 
@@ -183,14 +187,14 @@ async def stream(
     job_id: str,
     progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
 ) -> Response:
-    await services.streams.look(_job, services.database, job_id, caller.workspace_id)
-    told = _Told(language_of(request), with_progress=progress)
-    return EventStream(_follow(services, job_id, request, told), services.streams, caller.workspace_id)
+    await services.streams.look(jobs.get, services, caller, job_id)
+    sent = _Sent(language_of(request), with_progress=progress)
+    return EventStream(_follow(services, job_id, request, sent), services.streams, caller.workspace_id)
 
 
 @dataclass(slots=True)
-class _Told:
-    """What a stream has said already, and in which language."""
+class _Sent:
+    """What a stream has sent already, and in which language."""
 
     language: str
     status: JobStatus | None = None
@@ -202,10 +206,10 @@ class _Told:
     checkpoints: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
 
 
-async def _follow(services: Services, job_id: str, request: Request, told: _Told) -> AsyncGenerator[str]:
+async def _follow(services: Services, job_id: str, request: Request, sent: _Sent) -> AsyncGenerator[str]:
     silent_since = time.monotonic()
     while True:
-        frames, ended = await services.streams.look(_news, services.database, job_id, told)
+        frames, ended = await services.streams.look(_news, services.database, job_id, sent)
         for frame in frames:
             yield frame
             silent_since = time.monotonic()
@@ -219,51 +223,46 @@ async def _follow(services: Services, job_id: str, request: Request, told: _Told
             return
 
 
-def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool]:
+def _news(database: Database, job_id: str, sent: _Sent) -> tuple[list[str], bool]:
     """What came since the last look, and whether nothing more can come."""
     with database.read() as session:
         job = get_job(session, job_id)
-        page = list_events(session, job_id, after=told.cursor)
-        curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
+        page = list_events(session, job_id, after=sent.cursor)
+        curves = step_metrics(session, job_id, since_step=max(sent.steps, default=0))
         submission = submissions_of(session, [job_id]).get(job_id)
-        progress = find_progress(session, job_id) if told.with_progress else None
-        saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
-    told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
+        progress = find_progress(session, job_id) if sent.with_progress else None
+        saved = list_checkpoints(session, job_id, with_removed=True) if sent.with_progress else []
+    last = [event for event in page.items if event.kind in _LAST_EVENTS]
     first = [event for event in page.items if event.kind not in _LAST_EVENTS]
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event, told.language)} for event in first]
-    told.cursor = page.next
+    news: list[dict[str, Any]] = [{"type": "event", **event_reply(event, sent.language)} for event in first]
+    sent.cursor = page.next
     steps: dict[int, dict[str, float]] = {}
     for name, points in curves.items():
         for step, value in points:
             steps.setdefault(step, {})[name] = value
     for step, values in sorted(steps.items()):
-        if len(values) > told.steps.get(step, 0):
-            told.steps[step] = len(values)
+        if len(values) > sent.steps.get(step, 0):
+            sent.steps[step] = len(values)
             news.append({"type": "metrics", "step": step, "metrics": values})
     for one in saved:
-        if (one.step, one.published) not in told.checkpoints:
-            told.checkpoints.add((one.step, one.published))
-            news.append({"type": "checkpoint", **saved_shown(one)})
-    news += [{"type": "event", **event_shown(event, told.language)} for event in told_last]
-    if progress is not None and progress != told.progress and not job.status.final:
-        told.progress = progress
+        if (one.step, one.published) not in sent.checkpoints:
+            sent.checkpoints.add((one.step, one.published))
+            news.append({"type": "checkpoint", **saved_reply(one)})
+    news += [{"type": "event", **event_reply(event, sent.language)} for event in last]
+    if progress is not None and progress != sent.progress and not job.status.final:
+        sent.progress = progress
         news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
-    if job.status is not told.status:
-        told.status = job.status
-        news.append({"type": "status", **job_shown(job, submission, told.language)})
-    return [_frame(one, told) for one in news], job.status.final and not page.more
+    if job.status is not sent.status:
+        sent.status = job.status
+        news.append({"type": "status", **job_reply(JobRecord(job=job, submission=submission), sent.language)})
+    return [_frame(one, sent) for one in news], job.status.final and not page.more
 
 
-def _frame(value: dict[str, Any], told: _Told) -> str:
+def _frame(value: dict[str, Any], sent: _Sent) -> str:
     """No space after the colons: clients of 1.x keep it."""
-    told.number += 1
+    sent.number += 1
     data = json.dumps(without_nulls(value), ensure_ascii=True)
-    return f"id:{told.number}\nevent:result\n:HTTP_STATUS/200\ndata:{data}\n\n"
-
-
-def _job(database: Database, job_id: str, workspace_id: str) -> Job:
-    with database.read() as session:
-        return get_job(session, job_id, workspace_id=workspace_id)
+    return f"id:{sent.number}\nevent:result\n:HTTP_STATUS/200\ndata:{data}\n\n"
 
 
 def _cursor(page: Page[Any]) -> dict[str, Any]:

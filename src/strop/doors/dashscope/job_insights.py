@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from strop.diagnosis.texts import RULES
 from strop.doors.dashscope.replies import output
-from strop.doors.services import CallerHere, ServicesHere
+from strop.doors.requests import CallerHere, ServicesHere
 from strop.schema.finding import Finding
 from strop.schema.span import Span, SpanKind, SpanStatus
 from strop.store.findings import list_findings
@@ -56,7 +56,7 @@ def spans(
             after=after,
             limit=limit,
         )
-    shown = [span_shown(one) for one in page.items]
+    shown = [span_reply(one) for one in page.items]
     return output(request, {"spans": shown, "next": page.next, "more": page.more})
 
 
@@ -72,7 +72,7 @@ def tree(
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         placed = span_tree(session, job_id, rollout_id, attempt_id=attempt_id)
-    shown = [{"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_shown(one.span)} for one in placed]
+    shown = [{"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_reply(one.span)} for one in placed]
     return output(request, {"spans": shown})
 
 
@@ -83,10 +83,10 @@ def diagnosis(
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         found = list_findings(session, job_id, open_only=open_only)
-    return output(request, {"findings": [finding_shown(one) for one in found]})
+    return output(request, {"findings": [finding_reply(one) for one in found]})
 
 
-def span_shown(span: Span) -> dict[str, Any]:
+def span_reply(span: Span) -> dict[str, Any]:
     """A span; times in milliseconds, `start_ms` since 1970."""
     return {
         "trace_id": span.trace_id,
@@ -109,7 +109,7 @@ def span_shown(span: Span) -> dict[str, Any]:
     }
 
 
-def finding_shown(finding: Finding) -> dict[str, Any]:
+def finding_reply(finding: Finding) -> dict[str, Any]:
     """A finding with the words of its rule; without them where that is a rule of another version."""
     text = RULES.get(finding.rule)
     if text is None:

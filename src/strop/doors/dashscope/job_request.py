@@ -10,7 +10,7 @@ from strop.config.explain import told
 from strop.config.file import KeyPath, dotted
 from strop.config.function import FunctionName, FunctionSettings
 from strop.config.job import DatasetRequest, JobName, ModelName
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.doors.dashscope.runtime_request import InstanceRuntimeRequest
 from strop.errors import ConfigError, Problem
 from strop.schema.function import FunctionType
 
@@ -35,7 +35,7 @@ Shown = Annotated[str, AfterValidator(_plain)]
 """Text that lists and terminals will show."""
 
 
-class DatasetAsked(DatasetRequest):
+class UploadedDataset(DatasetRequest):
     """`file_name` is the path on the client's machine, as it typed it; only `file_id` counts."""
 
     type: Literal["training", "validation", "testing"] | None = None
@@ -43,7 +43,7 @@ class DatasetAsked(DatasetRequest):
     mount_storage: dict[str, Any] | None = None
 
 
-class FunctionAsked(FunctionSettings, RuntimeAsked):
+class JobFunctionRequest(FunctionSettings, InstanceRuntimeRequest):
     """A function of a job: its id, its own settings, and the runtime's flattened among them."""
 
     rollout_id: str | None = None
@@ -56,12 +56,12 @@ class FunctionAsked(FunctionSettings, RuntimeAsked):
         return self.rollout_id or self.reward_id or self.group_reward_id
 
 
-Datasets = Annotated[list[DatasetAsked], Field(max_length=MAX_ITEMS)]
+Datasets = Annotated[list[UploadedDataset], Field(max_length=MAX_ITEMS)]
 FileIds = Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=MAX_ITEMS)]
 Settings = Annotated[dict[str, Any], Field(max_length=MAX_SETTINGS)]
 
 
-class JobAsked(BaseModel):
+class JobRequest(BaseModel):
     """What clients send; nulls and empty collections count as absent."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -71,8 +71,8 @@ class JobAsked(BaseModel):
     validation_datasets: Datasets | None = None
     training_file_ids: FileIds | None = None
     validation_file_ids: FileIds | None = None
-    rollout: FunctionAsked | None = None
-    rewards: Annotated[list[FunctionAsked], Field(max_length=MAX_ITEMS)] | None = None
+    rollout: JobFunctionRequest | None = None
+    rewards: Annotated[list[JobFunctionRequest], Field(max_length=MAX_ITEMS)] | None = None
     hyper_parameters: Settings | None = None
     resource_config: Settings | None = None
     trackers: Annotated[list[str | Settings], Field(max_length=MAX_ITEMS)] | None = None
@@ -88,23 +88,23 @@ class JobAsked(BaseModel):
     def output_name(self) -> str | None:
         return self.tuned_model_name or self.model_name or self.finetuned_output
 
-    def functions(self) -> list[tuple[str, FunctionType | None, FunctionAsked]]:
+    def functions(self) -> list[tuple[str, FunctionType | None, JobFunctionRequest]]:
         """Where each function stands, its type where the place decides it, and itself."""
         rollout = [("rollout", FunctionType.ROLLOUT, self.rollout)] if self.rollout else []
         rewards = [(f"rewards[{index}]", None, one) for index, one in enumerate(self.rewards or [])]
         return [*rollout, *rewards]
 
 
-def read_job(body: object) -> JobAsked:
+def read_job(body: object) -> JobRequest:
     """Raises:
     ConfigError: every field that is unknown, of another type or out of range.
     """
     if not isinstance(body, dict):
         raise ConfigError(SUBJECT, [Problem(place="", message="expected a JSON object")])
     try:
-        return JobAsked.model_validate(_pruned(cast("dict[str, Any]", body)))
+        return JobRequest.model_validate(_pruned(cast("dict[str, Any]", body)))
     except ValidationError as error:
-        raise ConfigError(SUBJECT, told(error, JobAsked, problem=_problem)) from error
+        raise ConfigError(SUBJECT, told(error, JobRequest, problem=_problem)) from error
 
 
 def _problem(path: KeyPath, message: str, fix: str | None) -> Problem:

@@ -11,7 +11,7 @@ from strop.functions import validation_text
 from strop.workers.size import cut
 
 
-class RuntimeAsked(RuntimeRequest):
+class InstanceRuntimeRequest(RuntimeRequest):
     """Sizes agree with each other, and variables of the environment have names that a server takes."""
 
     @field_validator("env")

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from strop.doors.documented import ANSWER, OPENAI_FAILURES
-from strop.doors.services import CallerHere, ServicesHere
+from strop.doors.requests import CallerHere, ServicesHere
 from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE, USAGE_COMMENT
 from strop.service.fleet import Runs
 from strop.service.fleets import Deployed

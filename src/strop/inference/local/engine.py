@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import EngineError
 from strop.inference.local.adapter import AdaptedSampler, Adapter, LowRank
@@ -23,6 +24,7 @@ from strop.inference.local.forward import Forward, HubForward
 from strop.inference.local.fused import FusedLlama, can_fuse
 from strop.inference.local.generation import Generation, Waiter, wake
 from strop.inference.local.kv_cache import KVCache
+from strop.inference.local.loading import network_from_folder, network_from_weights
 from strop.inference.local.request import Request
 from strop.inference.local.sampler import likeliest, sample
 from strop.inference.local.scheduler import Finished, Scheduler
@@ -47,9 +49,10 @@ class _Command:
 class Engine:
     """Continuous batching over a causal language model.
 
-    The model is copied at once, in the sampling precision; it may be trained while the engine samples, and
-    its new weights reach the engine by `load_weights` only. `repeatable`: what is sampled for a request
-    depends, bit for bit, on nothing but the request and the weights; found out when the engine is made.
+    Made from a folder or from weights, never from a model that something else holds: it keeps a copy in the
+    sampling precision, and new weights reach it by `load_weights` only. `repeatable`: what is sampled for a
+    request depends, bit for bit, on nothing but the request and the weights; found out when the engine is
+    made.
 
     Raises:
         EngineError: a model that cannot be sampled here, or KV memory for not even one sequence.
@@ -57,9 +60,35 @@ class Engine:
         methods may be called from any thread; `submit` and its generation also from event loops.
     """
 
+    @classmethod
+    def from_folder(cls, folder: Path, config: EngineConfig | None = None) -> Engine:
+        """An engine for the model and tokenizer in a Hugging Face folder.
+
+        Raises:
+            ModelError: they cannot be loaded.
+        """
+        return cls(*network_from_folder(folder), config)
+
+    @classmethod
+    def from_weights(
+        cls,
+        model_config: PreTrainedConfig,
+        weights: Mapping[str, torch.Tensor],
+        tokenizer: PreTrainedTokenizerBase,
+        config: EngineConfig | None = None,
+        *,
+        generation_config: GenerationConfig | None = None,
+    ) -> Engine:
+        """An engine for an architecture and weights by the names of its `state_dict`, which are copied."""
+        network = network_from_weights(model_config, weights)
+        if generation_config is not None:
+            network.generation_config = generation_config
+        return cls(network, tokenizer, config)
+
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: EngineConfig | None = None
     ) -> None:
+        """`model` is the engine's own, and given up once it is copied."""
         config = config or EngineConfig()
         self.max_length = resolve_max_length(model, config.max_length)
         refuse_unsupported(model, self.max_length)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from fakes.families import random_prompts, tiny_model
+from fakes.families import engine_of, random_prompts, tiny_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.inference.local import Engine, EngineConfig
 from strop.schema.sampling import Completion, SamplingParams
@@ -17,7 +17,7 @@ TOKENIZER = tiny_tokenizer()
 
 def make_engine(family: str, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 250, "max_sequences": 16} | settings
-    return Engine(tiny_model(family), TOKENIZER, EngineConfig(**settings))
+    return engine_of(tiny_model(family), TOKENIZER, EngineConfig(**settings))
 
 
 def requests(count: int) -> list[tuple[list[int], SamplingParams]]:

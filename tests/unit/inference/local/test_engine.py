@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fakes.families import EOS, greedy, plain_logprobs, random_prompts, tiny_model
+from fakes.families import EOS, engine_of, greedy, plain_logprobs, random_prompts, tiny_model
 from fakes.stepping import Steps
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError
@@ -23,7 +23,7 @@ GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 def make_engine(model=MODEL, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 96, "max_sequences": 4} | settings
-    return Engine(model, TOKENIZER, EngineConfig(**settings))
+    return engine_of(model, TOKENIZER, EngineConfig(**settings))
 
 
 @pytest.fixture
