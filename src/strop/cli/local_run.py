@@ -28,7 +28,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.config.job import JobConfig
     from strop.schema.submission import LocalRun
     from strop.store.database import Database
@@ -96,8 +96,8 @@ def train_locally(
 def _create_job(database: Database, config: JobConfig, asked: LocalRun) -> str:
     """The job as this process's: RUNNING, with what `strop run` was asked for. Returns its id."""
     from strop.config.describing import describe
+    from strop.processes.mark import this_process
     from strop.service.job_record import new_job_id, record_job
-    from strop.store.processes import this_process
 
     request = asked.model_dump(mode="json")
     made = record_job(database, new_job_id(), config, describe(config), request=request, owner=this_process())

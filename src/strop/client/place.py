@@ -12,8 +12,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.errors import AccessError, ConfigError, Problem, UnavailableError
+from strop.processes.mark import ProcessMark, is_gone
 from strop.store.home import KEY_FILE, SERVER_FILE, home
-from strop.store.processes import ProcessMark, is_gone
 
 API = "/api/v1"
 URL_VARIABLE = "STROP_URL"

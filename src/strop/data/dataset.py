@@ -145,8 +145,8 @@ def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> D
         for item in part.samples:
             before = first.setdefault(id_of(item), part.path)
             if before is not part.path:
-                message = f"sample_id: {id_of(item)!r} is also an id of {before}"
-                fix = "give each row its own, or rename one of the files: ids are made of a file's name"
+                message = f"sample_id: {id_of(item)!r} is also used in {before}"
+                fix = "give each row its own, or rename one of the files: ids are made from the file's name"
                 problems.append(Problem(place=str(part.path), message=message, fix=fix))
     if problems:
         raise DataError(str(parts[-1].path), problems)
@@ -167,7 +167,7 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     return (
         both(
             f"{validation.path}: {len(repeated)} of {len(validation)} prompts are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
+            f"(first: row {repeated[0]}); validating on them says little",
             f"{validation.path}：{len(validation)} 条提示词中有 {len(repeated)} 条也在 {training.path} 中"
             f"（首条：第 {repeated[0]} 行）；在其上验证说明不了什么",
         ),
@@ -180,7 +180,7 @@ def _length_problems(
     try:
         length = prompt_length(sample.messages, sample.tools)
     except (StropError, ValueError) as error:
-        message = f"messages: the model's chat template refuses them: {error}"
+        message = f"messages: the model's chat template rejects them: {error}"
         return [Problem(place=place, message=message)]
     if length <= max_prompt_length:
         return []

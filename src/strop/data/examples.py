@@ -63,7 +63,7 @@ def examples_of(rows: Rows[OfflineRow], *, max_length: int, tokens: Tokens) -> D
         silent += [] if made else [row.row]
         cut_short += [] if complete else [row.row]
     if not examples and not problems:
-        problems.append(Problem(place=str(path), message="no rows that teach anything", fix="add some"))
+        problems.append(Problem(place=str(path), message="no row teaches anything", fix="add some"))
     if problems:
         raise DataError(str(path), sorted(problems, key=row_of))
     notes: list[str] = [
@@ -103,7 +103,7 @@ def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> t
     return (
         both(
             f"{validation.path}: {len(repeated)} of {len(validation)} rows are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
+            f"(first: row {repeated[0]}); validating on them says little",
             f"{validation.path}：{len(validation)} 行中有 {len(repeated)} 行也在 {training.path} 中（首行："
             f"{repeated[0]}）；在其上验证说明不了什么",
         ),

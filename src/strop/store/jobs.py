@@ -12,10 +12,10 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.bilingual import both, chinese_of
 from strop.errors import ConflictError, MissingError
+from strop.processes.mark import ProcessMark, is_gone, this_process
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
-from strop.store.processes import ProcessMark, is_gone, this_process
 from strop.store.tables import Base, Page, of_job, page_of
 
 
@@ -83,7 +83,7 @@ def create_job(session: Session, job: Job) -> None:
 
 
 def workspace_of(session: Session, job_id: str) -> str | None:
-    """Whose job it is; None where there is none."""
+    """The workspace of a job; None where the job does not exist."""
     return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from strop.bilingual import Bilingual, both
+from strop.bilingual import Bilingual, both, chinese
+from strop.processes.ending import end_tree, exit_text
 from strop.schema.job import JobStatus
 from strop.schema.run_event import RunEvent, StatusChanged, StepMeasured
 from strop.schema.watching import TrackerConfig
@@ -95,7 +96,7 @@ def tracking(trackers: Sequence[TrackerConfig], run: TrackedRun, tell: Tell) -> 
 
 
 class _Fed:
-    """One tracker's process, with a thread that writes to it and one that hears it."""
+    """One tracker's process, with a thread that writes to it and one that reads from it."""
 
     def __init__(self, tracker: TrackerConfig, run: TrackedRun, tell: Tell, command: Sequence[str]) -> None:
         self._name = tracker.type.value
@@ -149,11 +150,7 @@ class _Fed:
         child = self._child
         if child is None:
             return
-        try:
-            child.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        if not end_tree(child, grace_s=grace_s):
             text = self._both(
                 "did not finish in time and was ended: its last steps may be missing",
                 "未能按时结束，已被终止：可能缺最后几步",
@@ -192,8 +189,8 @@ class _Fed:
             self._tell(
                 "tracker_failed",
                 self._both(
-                    f"ended with status {code}; the run goes on without it",
-                    f"以状态 {code} 退出；任务继续运行",
+                    f"{exit_text(code)}; the run goes on without it",
+                    f"{chinese(exit_text(code))}；任务继续运行",
                 ),
             )
 

@@ -223,7 +223,7 @@ class Executor:
 _BUSY = "Server is busy, please try again later."
 
 
-async def open_host(spec: WorkerSpec) -> Executor:
+async def open_executor(spec: WorkerSpec) -> Executor:
     """Load the class, make the object, run `setup`.
 
     Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from strop.bilingual import both
 from strop.config.job import FunctionRuntime
-from strop.workers.limits import Limits
+from strop.processes.limits import Limits
 
 DEFAULT_THRESHOLD = 0.8
 QUEUE_LIMIT = 1000
@@ -37,7 +37,7 @@ class PoolSize:
 
     Units:
         concurrency: calls in flight in one worker. The thresholds are shares of what all workers hold.
-        idle_s: seconds that fewer workers would have done, until one is let go.
+        idle_s: seconds for which fewer workers would have been enough, before one is stopped.
     """
 
     concurrency: int = 64

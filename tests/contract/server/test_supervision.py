@@ -4,10 +4,10 @@ import signal
 import pytest
 
 from fakes.server import eventually, serving
+from strop.processes.mark import is_gone
 from strop.schema.job import JobStatus
 from strop.store.home import home
 from strop.store.jobs import get_job, process_of
-from strop.store.processes import is_gone
 
 
 def kinds(server, job_id):

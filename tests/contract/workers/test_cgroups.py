@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from strop.workers.cgroups import Cgroup
+from strop.processes.cgroups import Cgroup
 
 FORKS = """
 import os, sys, time

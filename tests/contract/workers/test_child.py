@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from strop.workers.child import Child
+from strop.processes.child import Child, NotStarted
 
 WRITES = """
 import os, sys, time
-from strop.workers.child import open_channel
+from strop.processes.child import open_channel
 descriptor = int(sys.argv[1])
 report, _ = open_channel(descriptor)
 with os.fdopen(os.dup(descriptor), "wb") as channel:
@@ -23,7 +23,7 @@ time.sleep(60)
 
 WAITS = """
 import sys, time
-from strop.workers.child import open_channel
+from strop.processes.child import open_channel
 open_channel(int(sys.argv[1]))
 time.sleep(60)
 """
@@ -44,33 +44,75 @@ async def test_a_child_that_writes_nonsense_to_its_channel_is_ended_and_said_to_
     written: str, said: str
 ) -> None:
     events: list[str] = []
-    exits: list[str] = []
 
     def take(event: dict[str, Any]) -> None:
         events.append(event["event"])
 
-    child = Child(
-        mask=str, on_event=take, on_line=lambda *_: None, on_exit=lambda: exits.append(child.ending())
-    )
+    child = Child(mask=str, on_event=take, on_line=lambda *_: None)
     command = [sys.executable, "-c", WRITES]
     await child.spawn(lambda fd: [*command, str(fd), written], dict(os.environ), "{}")
     async with asyncio.timeout(30):
         await child.exited.wait()
         await child.kill()
     assert events == []
-    (ending,) = exits
-    assert ending.startswith(f"was ended: what came on its channel is no event ({said}")
+    assert child.ending().startswith(f"was ended: it wrote to its channel what is not an event ({said}")
 
 
-async def test_a_child_whose_end_is_taken_badly_has_ended_all_the_same() -> None:
-    def fails() -> None:
-        raise LookupError("nobody there")
+STARTS = """
+import sys, time
+from strop.processes.child import open_channel
+report, line = open_channel(int(sys.argv[1]))
+exec(line)
+time.sleep(60)
+"""
 
-    child = Child(mask=str, on_event=lambda _: None, on_line=lambda *_: None, on_exit=fails)
-    await child.spawn(lambda fd: [sys.executable, "-c", "pass"], dict(os.environ), "{}")
+
+@pytest.mark.parametrize(
+    ("line", "limit_s", "how", "text"),
+    [
+        ("report(event='error', text='no such secret model')", 30, "refused", "no such *** model"),
+        (
+            "print('out of luck', file=sys.stderr); sys.exit(3)",
+            30,
+            "ended",
+            "exited with status 3; its last lines:\nout of luck",
+        ),
+        ("report(event='memory')", 0.5, "late", "was not ready after 0.5 s"),
+        (
+            "report(event='ready')",
+            30,
+            "ended",
+            "was ended: it wrote to its channel what is not an event (KeyError: 'port')",
+        ),
+    ],
+)
+async def test_a_child_that_does_not_become_ready_says_why_and_is_gone(
+    line: str, limit_s: float, how: str, text: str
+) -> None:
+    ports: list[int] = []
+    child = Child(
+        mask=lambda text: text.replace("secret", "***"),
+        on_line=lambda *_: None,
+        on_ready=lambda event: ports.append(event["port"]),
+    )
+    with pytest.raises(NotStarted) as caught:
+        await child.start(
+            lambda fd: [sys.executable, "-c", STARTS, str(fd)], dict(os.environ), line, limit_s=limit_s
+        )
+    assert (caught.value.how, str(caught.value)) == (how, text)
     async with asyncio.timeout(30):
-        await child.exited.wait()
         await child.kill()
+    assert child.exited.is_set()
+
+
+async def test_a_child_is_started_once_it_says_that_it_is_ready() -> None:
+    events: list[dict[str, Any]] = []
+    child = Child(mask=str, on_line=lambda *_: None, on_ready=events.append, on_event=events.append)
+    line = "report(event='memory', bytes=1); report(event='ready', port=7)"
+    await child.start(lambda fd: [sys.executable, "-c", STARTS, str(fd)], dict(os.environ), line, limit_s=30)
+    assert events == [{"event": "memory", "bytes": 1}, {"event": "ready", "port": 7}]
+    await child.kill()
+    assert child.exited.is_set()
 
 
 def test_a_loop_that_closes_while_a_child_runs_takes_it_along() -> None:
@@ -78,7 +120,7 @@ def test_a_loop_that_closes_while_a_child_runs_takes_it_along() -> None:
     found: list[tuple[Child, asyncio.Task[None]]] = []
 
     async def fails() -> None:
-        child = Child(mask=str, on_event=lambda _: None, on_line=lambda *_: None)
+        child = Child(mask=str, on_line=lambda *_: None)
         await child.spawn(lambda fd: [sys.executable, "-c", WAITS, str(fd)], dict(os.environ), "{}")
         found.append((child, asyncio.create_task(ended_when_cancelled(child))))
         await asyncio.sleep(0)

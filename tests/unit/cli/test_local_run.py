@@ -18,13 +18,13 @@ from strop.cli.progress import LiveProgress
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
 from strop.errors import ConfigError, DataError, Problem, RequestError, StropError
+from strop.processes.mark import this_process
 from strop.schema.job import PLANNED_EVENT, JobStatus
 from strop.schema.submission import LocalRun, Wanted
 from strop.store.checkpoints import list_checkpoints
 from strop.store.database import Database, open_database
 from strop.store.events import list_events
 from strop.store.jobs import get_job, process_of
-from strop.store.processes import this_process
 from strop.store.recorder import StoreRecorder
 from strop.store.submissions import get_submission, unfinished, wanted_of
 

@@ -13,13 +13,16 @@ from pathlib import Path
 from strop.bilingual import Bilingual, both
 from strop.errors import StoreError
 from strop.memory import with_huge_pages
+from strop.processes import ending
+from strop.processes.ending import kill_group
+from strop.processes.mark import ProcessMark, is_gone, process_with
 from strop.schema.job import Job
 from strop.service.settings import Settings
 from strop.store.jobs import process_of
-from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
+
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
 
@@ -86,8 +89,7 @@ class Trainers:
         """End the trainer and its whole group now."""
         mark = process_of(job)
         if mark is not None and not is_gone(mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(mark.pid, signal.SIGKILL)
+            kill_group(mark.pid)
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
@@ -138,13 +140,9 @@ def exit_text(code: int | None) -> Bilingual:
     """
     if code is None:
         return both("ended without an explanation", "无声退出")
+    text = ending.exit_text(code)
     if code >= 0:
-        return both(f"exited with status {code} without an explanation", f"以状态 {code} 退出，没有说明")
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    told = both(f"was killed by {name}", f"被 {name} 杀死")
+        text += both(" without an explanation", "，没有说明")
     if code == -signal.SIGKILL:
-        told += both("; usually the system has run out of memory", "；多半是系统内存不足")
-    return told
+        text += both("; usually the system has run out of memory", "；多半是系统内存不足")
+    return text

@@ -33,8 +33,8 @@ class Ready:
         self.idle.set()
 
 
-async def crew_of(size: PoolSize) -> WorkerPool:
-    crew = WorkerPool(
+async def pool_of(size: PoolSize) -> WorkerPool:
+    pool = WorkerPool(
         "f",
         lambda: cast("WorkerProcess", Ready()),
         size,
@@ -43,38 +43,38 @@ async def crew_of(size: PoolSize) -> WorkerPool:
         drain_s=1,
         memory_size=100,
     )
-    await crew.start()
-    return crew
+    await pool.start()
+    return pool
 
 
-async def settled(crew: WorkerPool) -> int:
+async def settled(pool: WorkerPool) -> int:
     """How many workers there are once those that start have started."""
     async with asyncio.timeout(5):
-        while crew.num_starting:  # noqa: ASYNC110
+        while pool.num_starting:  # noqa: ASYNC110
             await asyncio.sleep(0)  # a start ends without telling
-    return len(crew.workers)
+    return len(pool.workers)
 
 
 async def test_memory_alone_above_its_threshold_brings_another_worker_and_shared_out_no_third() -> None:
-    crew = await crew_of(PoolSize(concurrency=10, smallest=1, largest=3, memory_threshold=0.5))
-    worker = await crew.take()
-    assert await settled(crew) == 1
+    pool = await pool_of(PoolSize(concurrency=10, smallest=1, largest=3, memory_threshold=0.5))
+    worker = await pool.take()
+    assert await settled(pool) == 1
     worker.memory_bytes = 40 * 2**20  # 0.4 of 100 MiB
-    await crew.take()
-    assert await settled(crew) == 1
+    await pool.take()
+    assert await settled(pool) == 1
     worker.memory_bytes = 60 * 2**20
-    await crew.take()
-    assert await settled(crew) == 2
-    assert crew.load().memory_share == 0.3
-    await crew.take()
-    assert await settled(crew) == 2
-    await crew.close()
+    await pool.take()
+    assert await settled(pool) == 2
+    assert pool.load().memory_share == 0.3
+    await pool.take()
+    assert await settled(pool) == 2
+    await pool.close()
 
 
 async def test_calls_alone_above_their_threshold_bring_another_worker() -> None:
-    crew = await crew_of(PoolSize(concurrency=10, smallest=1, largest=3, concurrency_threshold=0.5))
+    pool = await pool_of(PoolSize(concurrency=10, smallest=1, largest=3, concurrency_threshold=0.5))
     for num_calls, num_workers in ((5, 1), (6, 2), (10, 2), (11, 3), (16, 3)):
-        while crew.load().num_busy < num_calls:
-            await crew.take()
-        assert await settled(crew) == num_workers
-    await crew.close()
+        while pool.load().num_busy < num_calls:
+            await pool.take()
+        assert await settled(pool) == num_workers
+    await pool.close()

@@ -1,6 +1,6 @@
 """Pipe bytes -> bounded lines."""
 
-from strop.workers.lines import MAX_LINE_BYTES, LineSplitter
+from strop.processes.child import MAX_LINE_BYTES, LineSplitter
 from strop.workers.masking import Mask
 
 

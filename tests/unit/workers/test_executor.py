@@ -1,4 +1,4 @@
-"""One processor in its host: outcomes, places, deadlines."""
+"""One processor in its executor: outcomes, places, deadlines."""
 
 import asyncio
 import datetime
@@ -23,11 +23,11 @@ from strop import (
     RolloutOutput,
 )
 from strop.errors import FunctionError
-from strop.workers.executor import Executor, Failure, open_host
+from strop.workers.executor import Executor, Failure, open_executor
 from strop.workers.spec import WorkerSpec
 
 INPUT = RewardInput(agent_output=AgentOutput())
-HostOf = Callable[..., Executor]
+ExecutorOf = Callable[..., Executor]
 
 
 class Returns(AbstractRewardProcessor):
@@ -87,36 +87,36 @@ def spoiled() -> RewardOutput:
     ],
 )
 async def test_a_wrong_output_names_the_function_and_the_field(
-    host_of: HostOf, result: Any, told: str
+    executor_of: ExecutorOf, result: Any, told: str
 ) -> None:
-    outcome = await host_of(Returns(result)).run(INPUT)
+    outcome = await executor_of(Returns(result)).run(INPUT)
     assert isinstance(outcome, Failure)
     assert (outcome.http_status, outcome.error_code) == (500, "invalid_output")
     assert outcome.message.startswith("reward function 'f' returned")
     assert told in outcome.message
 
 
-async def test_an_output_a_dict_and_extras_are_accepted(host_of: HostOf) -> None:
+async def test_an_output_a_dict_and_extras_are_accepted(executor_of: ExecutorOf) -> None:
     expected = {
         "reward": {"reward_score": 0.5, "reward_metrics": None},
         "status": "success",
         "error": None,
         "error_code": None,
     }
-    outcome = await host_of(Returns(good())).run(INPUT)
+    outcome = await executor_of(Returns(good())).run(INPUT)
     assert isinstance(outcome, bytes)
     assert json.loads(outcome) == expected
-    outcome = await host_of(Returns({"reward": Reward(reward_score=0.5), "note": "评"})).run(INPUT)
+    outcome = await executor_of(Returns({"reward": Reward(reward_score=0.5), "note": "评"})).run(INPUT)
     assert isinstance(outcome, bytes)
     assert json.loads(outcome) == {**expected, "note": "评"}
 
 
-async def test_values_that_json_has_no_type_for_become_text(host_of: HostOf) -> None:
+async def test_values_that_json_has_no_type_for_become_text(executor_of: ExecutorOf) -> None:
     day = datetime.date(2024, 2, 29)
     payload = RolloutInput.model_validate(
         {"messages": [], "model_resource": {"model_name": "m", "base_url": "u", "api_key": "k"}}
     )
-    outcome = await host_of(Rollout({"agent_output": {"rollout_extra": {"day": day}}})).run(payload)
+    outcome = await executor_of(Rollout({"agent_output": {"rollout_extra": {"day": day}}})).run(payload)
     assert isinstance(outcome, bytes)
     assert json.loads(outcome)["agent_output"]["rollout_extra"] == {"day": "2024-02-29"}
 
@@ -144,9 +144,9 @@ class Abort(BaseException):
 )
 @pytest.mark.parametrize("kind", [Raises, RaisesAsync])
 async def test_an_exception_is_a_failure_with_its_text(
-    host_of: HostOf, kind: type[Raises], error: BaseException, capsys: pytest.CaptureFixture[str]
+    executor_of: ExecutorOf, kind: type[Raises], error: BaseException, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outcome = await host_of(kind(error)).run(INPUT)
+    outcome = await executor_of(kind(error)).run(INPUT)
     assert isinstance(outcome, Failure)
     assert (outcome.http_status, outcome.error_code, outcome.stuck) == (500, "exception", False)
     assert outcome.message.startswith(f"{type(error).__name__}: {error}")
@@ -159,28 +159,30 @@ class NotANumber(AbstractRewardProcessor):
         return RewardOutput(reward=Reward(reward_score=math.nan))
 
 
-async def test_an_output_that_could_not_be_made_is_told_whole_in_its_first_line(host_of: HostOf) -> None:
-    outcome = await host_of(NotANumber()).run(INPUT)
+async def test_an_output_that_could_not_be_made_is_said_whole_in_one_line(
+    executor_of: ExecutorOf,
+) -> None:
+    outcome = await executor_of(NotANumber()).run(INPUT)
     assert isinstance(outcome, Failure)
     text = "ValidationError: Reward: reward_score: expected a finite number, found nan ("
     assert outcome.message.startswith(text)
     assert "\n" not in outcome.message
 
 
-async def test_a_stop_iteration_in_a_thread_does_not_hang(host_of: HostOf) -> None:
-    outcome = await host_of(Raises(StopIteration())).run(INPUT)
+async def test_a_stop_iteration_in_a_thread_does_not_hang(executor_of: ExecutorOf) -> None:
+    outcome = await executor_of(Raises(StopIteration())).run(INPUT)
     assert isinstance(outcome, Failure)
     assert outcome.message.startswith("StopIteration")
 
 
-async def test_a_coroutine_that_cancels_itself_is_an_exception(host_of: HostOf) -> None:
-    outcome = await host_of(RaisesAsync(asyncio.CancelledError())).run(INPUT)
+async def test_a_coroutine_that_cancels_itself_is_an_exception(executor_of: ExecutorOf) -> None:
+    outcome = await executor_of(RaisesAsync(asyncio.CancelledError())).run(INPUT)
     assert isinstance(outcome, Failure)
     assert outcome.error_code == "exception"
     assert "CancelledError" in outcome.message
 
 
-async def test_a_plain_wrapper_around_an_async_process_is_awaited(host_of: HostOf) -> None:
+async def test_a_plain_wrapper_around_an_async_process_is_awaited(executor_of: ExecutorOf) -> None:
     class Wrapped(AbstractRewardProcessor):
         def process(self, input: RewardInput) -> Any:
             async def inner() -> RewardOutput:
@@ -188,7 +190,7 @@ async def test_a_plain_wrapper_around_an_async_process_is_awaited(host_of: HostO
 
             return inner()
 
-    assert isinstance(await host_of(Wrapped()).run(INPUT), bytes)
+    assert isinstance(await executor_of(Wrapped()).run(INPUT), bytes)
 
 
 class Gated(AbstractRewardProcessor):
@@ -219,12 +221,12 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_no_more_than_concurrency_run_and_the_queue_is_bounded(host_of: HostOf) -> None:
+async def test_no_more_than_concurrency_run_and_the_queue_is_bounded(executor_of: ExecutorOf) -> None:
     processor = Gated()
-    host = host_of(processor, concurrency=2)
-    running = [asyncio.create_task(host.run(INPUT)) for _ in range(102)]
+    executor = executor_of(processor, concurrency=2)
+    running = [asyncio.create_task(executor.run(INPUT)) for _ in range(102)]
     await until(lambda: processor.inside == 2)
-    refused = await host.run(INPUT)
+    refused = await executor.run(INPUT)
     assert isinstance(refused, Failure)
     assert (refused.http_status, refused.error_code) == (503, "busy")
     processor.gate.set()
@@ -233,7 +235,7 @@ async def test_no_more_than_concurrency_run_and_the_queue_is_bounded(host_of: Ho
     assert processor.most == 2
 
 
-async def test_a_call_that_waits_for_a_place_past_its_time_is_busy(host_of: HostOf) -> None:
+async def test_a_call_that_waits_for_a_place_past_its_time_is_busy(executor_of: ExecutorOf) -> None:
     class Forever(Gated):
         async def process(self, input: RewardInput) -> RewardOutput:
             while True:
@@ -244,8 +246,8 @@ async def test_a_call_that_waits_for_a_place_past_its_time_is_busy(host_of: Host
                     self.cancelled += 1
 
     processor = Forever()
-    host = host_of(processor, concurrency=1, timeout_s=0.05)
-    first, second = await asyncio.gather(host.run(INPUT), host.run(INPUT))
+    executor = executor_of(processor, concurrency=1, timeout_s=0.05)
+    first, second = await asyncio.gather(executor.run(INPUT), executor.run(INPUT))
     assert isinstance(first, Failure)
     assert isinstance(second, Failure)
     assert (first.error_code, first.stuck) == ("timeout", True)
@@ -254,16 +256,18 @@ async def test_a_call_that_waits_for_a_place_past_its_time_is_busy(host_of: Host
     await until(lambda: processor.cancelled == 1)
 
 
-async def test_an_async_call_past_its_time_is_cancelled_and_its_place_is_free(host_of: HostOf) -> None:
+async def test_an_async_call_past_its_time_is_cancelled_and_frees_its_place(
+    executor_of: ExecutorOf,
+) -> None:
     processor = Gated()
-    host = host_of(processor, concurrency=1, timeout_s=0.05)
-    outcome = await host.run(INPUT)
+    executor = executor_of(processor, concurrency=1, timeout_s=0.05)
+    outcome = await executor.run(INPUT)
     assert isinstance(outcome, Failure)
     assert (outcome.http_status, outcome.error_code, outcome.stuck) == (504, "timeout", False)
     assert outcome.message == "reward function 'f' did not answer within its timeout of 0.05 s"
     assert processor.cancelled == 1
     processor.gate.set()
-    assert isinstance(await host.run(INPUT), bytes)
+    assert isinstance(await executor.run(INPUT), bytes)
 
 
 class Blocking(AbstractRewardProcessor):
@@ -277,30 +281,30 @@ class Blocking(AbstractRewardProcessor):
         return good()
 
 
-async def test_a_sync_call_past_its_time_is_stuck_until_its_thread_ends(host_of: HostOf) -> None:
+async def test_a_sync_call_past_its_time_is_stuck_until_its_thread_ends(executor_of: ExecutorOf) -> None:
     processor = Blocking()
-    host = host_of(processor, concurrency=1, timeout_s=0.05)
-    outcome = await host.run(INPUT)
+    executor = executor_of(processor, concurrency=1, timeout_s=0.05)
+    outcome = await executor.run(INPUT)
     assert isinstance(outcome, Failure)
     assert (outcome.error_code, outcome.stuck) == ("timeout", True)
     processor.gate.set()
-    assert isinstance(await host.run(INPUT), bytes)
+    assert isinstance(await executor.run(INPUT), bytes)
 
 
-async def test_an_abandoned_async_call_is_cancelled(host_of: HostOf) -> None:
+async def test_an_abandoned_async_call_is_cancelled(executor_of: ExecutorOf) -> None:
     processor = Gated()
-    call = asyncio.create_task(host_of(processor).run(INPUT))
+    call = asyncio.create_task(executor_of(processor).run(INPUT))
     await until(lambda: processor.inside == 1)
     call.cancel()
     await until(lambda: processor.cancelled == 1)
 
 
-async def test_an_abandoned_sync_call_that_outlives_its_time_is_reported(host_of: HostOf) -> None:
+async def test_an_abandoned_sync_call_that_outlives_its_time_is_reported(executor_of: ExecutorOf) -> None:
     processor = Blocking()
-    host = host_of(processor, timeout_s=0.1)
+    executor = executor_of(processor, timeout_s=0.1)
     stuck = asyncio.Event()
-    host.on_stuck = stuck.set
-    call = asyncio.create_task(host.run(INPUT))
+    executor.on_stuck = stuck.set
+    call = asyncio.create_task(executor.run(INPUT))
     await until(processor.began.is_set)
     call.cancel()
     await asyncio.wait_for(stuck.wait(), 5)
@@ -340,10 +344,10 @@ def _own_imports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_own_imports")
 async def test_opening_runs_setup_once_and_takes_the_type_from_the_class(tmp_path: Path) -> None:
-    host = await open_host(spec(tmp_path, "Async"))
-    assert host.func_type is FunctionType.REWARD
-    assert host.class_name == "Async"
-    assert host._processor.count == 1  # pyright: ignore[reportPrivateUsage]
+    executor = await open_executor(spec(tmp_path, "Async"))
+    assert executor.func_type is FunctionType.REWARD
+    assert executor.class_name == "Async"
+    assert executor._processor.count == 1  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.usefixtures("_own_imports")
@@ -362,12 +366,12 @@ async def test_a_failing_setup_or_constructor_shows_its_traceback(
     tmp_path: Path, name: str, told: str
 ) -> None:
     with pytest.raises(FunctionError) as caught:
-        await open_host(spec(tmp_path, name))
+        await open_executor(spec(tmp_path, name))
     assert told in str(caught.value)
 
 
 @pytest.mark.usefixtures("_own_imports")
 async def test_a_class_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FunctionError) as caught:
-        await open_host(spec(tmp_path, "Async", FunctionType.ROLLOUT))
+        await open_executor(spec(tmp_path, "Async", FunctionType.ROLLOUT))
     assert "configured as rollout, but Async is a reward processor" in str(caught.value)

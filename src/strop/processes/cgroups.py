@@ -1,7 +1,7 @@
-"""Limits -> a control group of the kernel for one worker, where this process may make one.
+"""Limits -> a control group of the kernel for one child, where this process may make one.
 
 Version 2 where its controllers are delegated, else version 1, each controller by itself. A group that cannot
-be made is no error: resource limits and the guardian's watch hold then alone.
+be made is no error: resource limits and the reaper's watch then hold alone.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Cgroup:
     def of_name(
         cls, name: str, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")
     ) -> Cgroup | None:
-        """The group that another process made under that name, as far as it is still there."""
+        """The group that another process made under that name; None if it is gone."""
         places = _places(own)
         wanted = f"strop-{name}"
         unified = root / places.get("", "").lstrip("/")
@@ -79,7 +79,7 @@ class Cgroup:
         return cls(folders) if folders else None
 
     def kill(self, *, limit_s: float = 10.0) -> None:
-        """End every process in it: first nobody may fork, so that nobody can outrun the killing."""
+        """End every process in it: first forking is forbidden, so that no process outruns the killing."""
         for folder in set(self._folders.values()):
             _write(folder / "pids.max", "0")
             _write(folder / "cgroup.kill", "1")

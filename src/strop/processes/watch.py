@@ -1,7 +1,8 @@
-"""A worker's process tree -> what it uses, and the sentence that ends it when that is too much.
+"""A child's process tree -> what it uses, and the sentence that ends it when that is too much.
 
-Runs in the guardian, a few times a second: what resource limits cannot hold (a tree's memory, the number of
-its processes, a folder's size) is counted here from /proc.
+Runs in the reaper, a few times a second: what resource limits cannot hold (a tree's memory, the number of its
+processes, a folder's size) is counted here. It reads the tree's own entries in /proc, not psutil's: that goes
+through all processes of the machine to find one's descendants, which is too slow beside a fork bomb.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strop.workers.cgroups import Cgroup
-from strop.workers.limits import MAX_FILES, MAX_PROCESSES, MAX_TASKS, MIB, Limits
+from strop.processes.cgroups import Cgroup
+from strop.processes.limits import MAX_FILES, MAX_PROCESSES, MAX_TASKS, MIB, Limits
 
 INTERVAL_S = 0.2
 _FULL_SHARE = 0.9
-"""Of its memory, from which on a worker gets no more calls and is replaced."""
-_NEWS_BYTES = 4 * MIB
+"""Of its memory: from here on a worker gets no more calls and is replaced."""
+_REPORTED_BYTES = 4 * MIB
 _NUM_ROUNDS_OPEN = 3
-"""Rounds in a row that a worker may have all its files open: who closes them again is left alone."""
+"""Rounds in a row that a child may have all its files open; one that closes them again is left alone."""
 _MAX_ENTRIES = 20_000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -39,35 +40,35 @@ class Use:
 
 @dataclass(slots=True)
 class Watch:
-    """The limits of one worker and how it keeps them. `scratch` is a folder of its own that ends with it."""
+    """The limits of one child and how it keeps them. `scratch` is a folder of its own that ends with it."""
 
     limits: Limits
     scratch: Path
     name: str
     _report: Report | None = None
     _cgroup: Cgroup | None = None
-    _told_bytes: int = 0
-    _told_full: bool = False
+    _reported_bytes: int = 0
+    _reported_full: bool = False
     _num_open: int = 0
     _rounds: int = field(default=0)
 
     def begin(self, report: Report) -> None:
-        """Before the worker is there."""
+        """Before the child exists."""
         self._report = report
         self._cgroup = self.limits.cgroup(self.name)
 
     def enter(self) -> None:
-        """In the worker, before it has loaded anything."""
+        """In the child, before it has loaded anything."""
         if self._cgroup is not None:
             self._cgroup.enter(os.getpid())
         self.limits.apply(self.scratch)
 
-    def complaint(self, worker_pid: int) -> str | None:
-        """Look once. Returns why the worker has to end, None while it may go on."""
+    def complaint(self, child_pid: int) -> str | None:
+        """Check once. Returns why the child has to end, None while it may go on."""
         use = use_of_tree(os.getpid())
         if use.num_processes > MAX_PROCESSES:  # before anything that takes longer the more there are
             return f"it had {use.num_processes} processes; the limit is {MAX_PROCESSES}"
-        self._tell(use.memory)
+        self._report_memory(use.memory)
         if use.memory > self.limits.memory_bytes and (memory := proportional(os.getpid())):
             use.memory = memory
         if use.memory > self.limits.memory_bytes:
@@ -76,7 +77,7 @@ class Watch:
             return f"it used {use.memory // MIB} MiB of memory; {most}"
         if use.num_tasks > MAX_TASKS - 32:
             return f"it had {use.num_tasks} threads; the limit is {MAX_TASKS}"
-        return self._files(worker_pid) or self._disk()
+        return self._files(child_pid) or self._disk()
 
     def kill(self) -> None:
         """End all that is in its control group."""
@@ -84,7 +85,7 @@ class Watch:
             self._cgroup.kill()
 
     def ended(self) -> str | None:
-        """What the kernel did to a worker that has gone."""
+        """What the kernel did to a child that is gone."""
         if self._cgroup is not None and self._cgroup.num_killed():
             asked = self.limits.memory_size
             most = f"memory_size of {asked} MiB" if asked else "share of the machine's memory"
@@ -97,21 +98,21 @@ class Watch:
             self._cgroup.remove()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _tell(self, memory: int) -> None:
-        if abs(memory - self._told_bytes) >= _NEWS_BYTES:
-            self._told_bytes = memory
+    def _report_memory(self, memory: int) -> None:
+        if abs(memory - self._reported_bytes) >= _REPORTED_BYTES:
+            self._reported_bytes = memory
             self._say(event="memory", bytes=memory)
-        if not self._told_full and memory > _FULL_SHARE * self.limits.memory_bytes:
-            self._told_full = True
+        if not self._reported_full and memory > _FULL_SHARE * self.limits.memory_bytes:
+            self._reported_full = True
             self._say(event="full")
 
     def _say(self, **event: object) -> None:
         if self._report is not None:
             self._report(**event)
 
-    def _files(self, worker_pid: int) -> str | None:
+    def _files(self, child_pid: int) -> str | None:
         try:
-            num_open = len(os.listdir(f"/proc/{worker_pid}/fd"))
+            num_open = len(os.listdir(f"/proc/{child_pid}/fd"))
         except OSError:
             return None
         self._num_open = self._num_open + 1 if num_open > MAX_FILES - 64 else 0
@@ -146,7 +147,7 @@ def use_of_tree(root: int) -> Use:
 
 
 def descendants(root: int) -> list[int]:
-    """Processes below `root`; none where there is no /proc."""
+    """Processes below `root`; an empty list where there is no /proc."""
     found: list[int] = []
     left = [root]
     while left and len(found) <= MAX_PROCESSES:

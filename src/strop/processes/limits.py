@@ -1,6 +1,6 @@
-"""What one worker may use -> the same, laid upon the process that calls `apply`; children inherit it.
+"""What one child may use -> the same, imposed on the process that calls `apply`; its children inherit it.
 
-Limits guard the run against accidents. What code under the same user does on purpose, they do not stop.
+Limits protect the run from accidents. They do not stop what code under the same user does on purpose.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.workers.cgroups import Cgroup
+from strop.processes.cgroups import Cgroup
 
 MIB = 2**20
 MAX_FILES = 4096
 MAX_PROCESSES = 128
 MAX_TASKS = 512
-"""Threads and processes of a worker together."""
+"""Threads and processes of a child together."""
 _STACK_MIB = 8
 _NUM_STACKS = 96
 """Stacks of threads count as data although they are hardly ever touched."""
 _OOM_SCORE = 500
-"""Of two processes, the kernel ends a worker before the run."""
+"""Out of memory, the kernel ends the child before the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class Limits:
         return self.memory_size * MIB if self.memory_size is not None else _machine_memory() // 2
 
     def cgroup(self, name: str) -> Cgroup | None:
-        """A control group that holds a worker to these limits; None where this process may make none."""
+        """A control group that holds a child to these limits; None where this process may not make one."""
         return Cgroup.make(name, cpu=self.cpu, memory_bytes=self.memory_bytes + 16 * MIB, num_tasks=MAX_TASKS)
 
     def apply(self, scratch: Path) -> None:
-        """Lay the limits upon this process.
+        """Impose the limits on this process.
 
         Side effects:
             Resource limits, cores and the kernel's order of killing.
@@ -83,7 +83,7 @@ def _limit(which: int, value: int) -> None:
 
 
 def _take_cores(count: int) -> None:
-    """Stay on `count` of the cores that this process has, others for each worker."""
+    """Stay on `count` of the cores that this process has, different ones for each child."""
     if not hasattr(os, "sched_setaffinity"):
         return
     cores = sorted(os.sched_getaffinity(0))

@@ -1,9 +1,10 @@
-"""A worker's process tree -> nothing left of it, whoever dies first.
+"""A child's process tree -> nothing left of it, whoever dies first.
 
-The worker process forks before it has loaded anything: the parent stays behind as a guardian that runs no
-user code and so is never blocked; the child becomes the worker, leader of its own process group. When the
-pool's end of the lifeline closes (the pool wants it so, or was killed), or the worker ends by itself, the
-guardian kills the worker's group and every descendant that had left it, and exits with the worker's status.
+The process that was started forks before it has loaded anything. It stays behind as the reaper, which runs no
+user code and so is never blocked; what it forked goes on as the child, the leader of its own process group.
+When the parent's end of the lifeline closes (the parent wants it so, or was killed), or the child ends by
+itself, the reaper kills the child's group and every descendant that had left it, and exits with the child's
+status.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ Report = Callable[..., None]
 
 
 class Limited(Protocol):
-    """Limits of a worker, kept by its guardian. See `workers.watch`."""
+    """Limits of a child, kept by its reaper. See `processes.watch`."""
 
     def begin(self, report: Report) -> None: ...
 
     def enter(self) -> None: ...
 
-    def complaint(self, worker_pid: int) -> str | None: ...
+    def complaint(self, child_pid: int) -> str | None: ...
 
     def kill(self) -> None: ...
 
@@ -51,23 +52,23 @@ def guard(
     limited: Limited | None = None,
     interval_s: float = 0.2,
 ) -> None:
-    """Fork. Returns in the child only; the calling process becomes the guardian and ends with the child.
+    """Fork. Returns in the child only; the calling process becomes the reaper and ends with the child.
 
-    With `limited` the guardian looks every `interval_s` whether the worker stays within its limits, and
-    reports `over` with the reason before it ends one that does not.
+    With `limited` the reaper checks every `interval_s` that the child stays within its limits, and reports
+    `over` with the reason before it ends one that does not.
 
     Concurrency:
         Call it before any thread exists. The lifeline is watched, never read, once this was called.
     """
-    guardian_pid = os.getpid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # descendants that daemonise come back to the guardian
+    reaper_pid = os.getpid()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # descendants that daemonise come back to the reaper
     if limited is not None:
         limited.begin(report)
     pid = os.fork()
     if pid == 0:
         os.setpgid(0, 0)
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != guardian_pid:
+        if os.getppid() != reaper_pid:
             os._exit(1)
         if limited is not None:
             limited.enter()
@@ -86,7 +87,7 @@ def guard(
 
 
 class _Looking:
-    """Whether the worker has to end for what it uses; nothing is looked at where nothing is limited."""
+    """Whether the child has to end for what it uses; without limits it never has to."""
 
     def __init__(self, limited: Limited | None, report: Report, pid: int) -> None:
         self.limited = limited
@@ -98,7 +99,7 @@ class _Looking:
             return False
         try:
             reason = self.limited.complaint(self._pid)
-        except OSError:  # the machine itself may be short of files or memory; the worker is what it is about
+        except OSError:  # the machine itself may be short of files or memory
             return False
         if reason is not None:
             _send(self._report, reason)
@@ -106,26 +107,26 @@ class _Looking:
 
 
 def _send(report: Report, reason: str) -> None:
-    with contextlib.suppress(OSError):  # the pool may have gone
+    with contextlib.suppress(OSError):  # the parent may be gone
         report(event="over", text=reason)
 
 
 def _watch(
-    worker_pid: int, lifeline: socket.socket, parent_pid: int, looking: _Looking, interval_s: float
+    child_pid: int, lifeline: socket.socket, parent_pid: int, looking: _Looking, interval_s: float
 ) -> int | None:
-    """Wait for the worker's end, the pool's, or a SIGTERM. Returns the worker's status if it has ended."""
+    """Wait for the child's end, the parent's, or a SIGTERM. Returns the child's status if it has ended."""
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     signal.signal(signal.SIGCHLD, _noted)
     signal.signal(signal.SIGTERM, _noted)
     signal.set_wakeup_fd(waker)
-    # The second way to notice the pool's death: a fork of the pool may hold the lifeline open.
+    # The second way to notice the parent's death: a fork of the parent may hold the lifeline open.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     ended = os.getppid() != parent_pid
     status: int | None = None
     next_look = time.monotonic() + interval_s
     while not ended:
-        status = _reap(worker_pid, status)
+        status = _reap(child_pid, status)
         if status is not None:
             break
         wait_s = None if looking.limited is None else max(0.0, next_look - time.monotonic())
@@ -137,9 +138,9 @@ def _watch(
     return status
 
 
-def _clear(worker_pid: int, status: int | None) -> int:
+def _clear(child_pid: int, status: int | None) -> int:
     with contextlib.suppress(OSError):
-        os.killpg(worker_pid, signal.SIGKILL)
+        os.killpg(child_pid, signal.SIGKILL)
     give_up = time.monotonic() + _REAP_LIMIT_S
     while time.monotonic() < give_up:
         for pid in _children():
@@ -148,7 +149,7 @@ def _clear(worker_pid: int, status: int | None) -> int:
             pid, code = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             break
-        if pid == worker_pid:
+        if pid == child_pid:
             status = code
         if pid == 0:
             time.sleep(0.002)
@@ -165,31 +166,32 @@ def _kill_with_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def clear_after(guardian_pid: int, mark: str) -> None:
-    """End what a guardian left that was killed before it could clear up: its session, and whoever has `mark`
-    (`NAME=value`) in its environment.
+def clear_after(reaper_pid: int, name: str, value: str) -> None:
+    """End what a reaper that was killed could not: its session, and whoever has `name` set to `value` in its
+    environment.
 
-    The session's number is not given to another process while it has a member. Does nothing without /proc.
+    The session's number is not given to another process while it has a member.
     """
-    while left := _left_of(guardian_pid, mark.encode()):
+    while left := _left_of(reaper_pid, name, value):
         for pid in left:
             _kill_with_group(pid)
 
 
-def _left_of(session_id: int, mark: bytes) -> list[int]:
+def _left_of(session_id: int, name: str, value: str) -> list[int]:
+    import psutil  # the reaper's own process has no use for it
+
     found: list[int] = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # The name in parentheses may hold anything; state, parent, group and session follow it.
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if fields[0] in ("Z", "X") or int(folder.name) == os.getpid():
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            process = psutil.Process(pid)
+            if pid == os.getpid() or process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 continue
-            if int(fields[3]) == session_id or mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+            if os.getsid(pid) == session_id or process.environ().get(name) == value:
+                found.append(pid)
     return found
 
 
-def _reap(worker_pid: int, status: int | None) -> int | None:
+def _reap(child_pid: int, status: int | None) -> int | None:
     """Collect whatever has ended; daemonised descendants arrive here too."""
     while True:
         try:
@@ -198,12 +200,12 @@ def _reap(worker_pid: int, status: int | None) -> int | None:
             return status
         if pid == 0:
             return status
-        if pid == worker_pid:
+        if pid == child_pid:
             status = code
 
 
 def _children() -> list[int]:
-    """This process's children, from /proc; none where there is no /proc."""
+    """This process's children, from /proc; an empty list where there is no /proc."""
     pid = os.getpid()
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -219,7 +221,7 @@ def _exit_code(status: int | None) -> int:
 
 
 def _noted(signum: int, frame: object) -> None:
-    """The wake-up file descriptor carries the news."""
+    """The wake-up file descriptor carries the signal's number."""
 
 
 def _prctl(option: int, value: int) -> None:
