@@ -21,7 +21,7 @@ import httpx
 import pytest
 import uvicorn
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
 from strop.doors.app import create_app
 from strop.doors.connections import served_by

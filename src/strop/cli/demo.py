@@ -89,12 +89,6 @@ def demo(
     say_what_next(console, path, result["checkpoint"])
 
 
-demo.__doc__ = t(
-    "Train a small model to use a calculator, and ask it three questions it has not seen.",
-    "训练一个小模型使用计算器，然后问它三个没有见过的问题。",
-)
-
-
 def example() -> Path:
     """The calculator example of this checkout.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.bilingual import both
-from strop.cli.job_on_this_machine import with_dtypes
+from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strop.cli.function_options import (
+from strop.cli.function_calls import (
     GRACE_S,
     START_LIMIT_S,
     ClassPath,
@@ -27,11 +27,11 @@ from strop.cli.function_options import (
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType
-from strop.workers.spec import WorkerSpec
 
 if TYPE_CHECKING:
     from strop.workers.app import Served
     from strop.workers.instance import Instance
+    from strop.workers.spec import WorkerSpec
 
 _LOOK_S = 0.3
 """Seconds between two looks at the files."""

@@ -28,7 +28,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.config.job import JobConfig
     from strop.schema.submission import LocalRun
     from strop.store.database import Database

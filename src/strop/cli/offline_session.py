@@ -14,10 +14,9 @@ from typing import Any
 import torch
 
 from strop.bilingual import both
-from strop.cli.job_on_this_machine import load_both, with_dtypes
+from strop.cli.checking import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.session import new_job, new_job_id
 from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig

@@ -18,7 +18,7 @@ from strop.errors import ConfigError, Problem
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.config.job import JobConfig
 
 
@@ -99,7 +99,7 @@ def run(
 ) -> None:
     """"""
     with leaving_at_once():
-        from strop.cli.resume import find_resumed
+        from strop.cli.run_folder import find_resumed
 
     asked = given(settings or [], steps=steps, seed=seed)
     if accept_changes and resume is None:
@@ -107,13 +107,12 @@ def run(
         problem = Problem(place="--accept-changes", message=text, fix=t("leave it out", "请去掉"))
         raise ConfigError("--accept-changes", [problem])
     if server is not None and not dry_run:
-        from strop.cli.submitting import run_there
+        from strop.cli.server_run import run_there
 
         refuse_local(out=out, resume=resume)
         raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
     if dry_run:
-        from strop.cli.checking import check_whole
-        from strop.cli.dry_run import print_resolved, say_ok
+        from strop.cli.checking import check_whole, print_resolved, say_ok
         from strop.data.reading import RowFiles
 
         rows = RowFiles()
@@ -124,7 +123,7 @@ def run(
         return
     console = Console(stderr=as_json, markup=False, emoji=False)
     if resume is not None:
-        from strop.cli.resume_there import resume_there
+        from strop.cli.server_run import resume_there
 
         status = resume_there(resume, asked, console, out=out, accept_changes=accept_changes, as_json=as_json)
         if status is not None:
@@ -134,14 +133,13 @@ def run(
 
         config = check_whole(job, *asked, load_functions=False)
     with leaving_at_once():
-        from strop.cli.run_place import place_of_run
-        from strop.cli.run_place import told as place_told
+        from strop.cli.server_run import place_of_run, place_text
 
         place = place_of_run(config, out=out, resume=resume)
-        if (text := place_told(place)) is not None:
+        if (text := place_text(place)) is not None:
             console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
     if place.url is not None:
-        from strop.cli.submitting import run_there
+        from strop.cli.server_run import run_there
 
         raise typer.Exit(run_there(place.url, job, asked[0], as_json=as_json, here=True))
     with leaving_at_once():
@@ -154,13 +152,6 @@ def run(
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     if told["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
-
-
-run.__doc__ = t(
-    "Train the job of a YAML file. Ctrl-C ends it, and every finished step is kept; a second one ends it at once, "
-    "or leaves the rest to the server that trains it.",
-    "训练 YAML 文件描述的任务。按 Ctrl-C 结束，已完成的步都会保存；再按一次则立即结束，或交由训练它的服务收尾。",
-)
 
 
 def _train(
@@ -206,7 +197,7 @@ def finished(
     """
     if resumed is None or not resumed.saved["published"]:
         return None
-    from strop.cli.resume import finished_result
+    from strop.cli.run_folder import finished_result
     from strop.cli.training_here import summary
 
     ended = finished_result(config, resumed, accept_changes=accept_changes)

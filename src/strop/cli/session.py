@@ -15,11 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 from strop.bilingual import both
-from strop.cli.examiner import Examiner
-from strop.cli.job_on_this_machine import load_both, with_dtypes
-from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.checking import load_both, with_dtypes
+from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.sampling_machines import load_machines
 from strop.config.describing import describe
 from strop.config.inputs import hash_inputs
@@ -47,6 +45,12 @@ NOT_REPEATABLE = both(
     "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
     "repeats and resumes up to rounding, not bit for bit",
     "此模型在本机上的采样，末位取决于哪些调用同时进行：重跑与续跑只在舍入误差内相同，并非逐位一致",
+)
+
+
+AHEAD = both(
+    "steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit",
+    "提前采样（max_staleness）：重跑与续跑都不逐位一致",
 )
 
 
@@ -136,6 +140,8 @@ async def open_session(
             recorder.event("note", trainer.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
+        if hyper.max_staleness:
+            recorder.event("note", AHEAD)
         for note in pool.notes:
             recorder.event("note", note)
         yield Session(
@@ -148,7 +154,7 @@ async def open_session(
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                weight_sync=SharedMemorySync(engine),
+                weight_sync=SharedMemorySync(engine, stays_awake=hyper.max_staleness > 0),
                 recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),

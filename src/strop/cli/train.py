@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strop.bilingual import both, chinese
-from strop.cli.text import t
 from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError, told_of
 from strop.memory import loading
 from strop.schema.job import JobStatus
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from strop.cli.evaluate import Ending
     from strop.cli.job_record import OnEvent
     from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.cli.session import Session
     from strop.config.job import JobConfig
     from strop.errors import CheckpointError
@@ -75,9 +74,6 @@ def train(job_id: str) -> None:
             print(record_failure(database, job_id, error), file=sys.stderr)
     finally:
         database.close()
-
-
-train.__doc__ = t("Train a submitted job; the server starts this.", "训练一个已提交的任务；由服务启动。")
 
 
 async def _train_submitted(database: Database, submission: Submission) -> None:

@@ -22,7 +22,7 @@ from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.cli.session import Session
     from strop.config.job import JobConfig
     from strop.rl.trainer import RunResult

@@ -83,7 +83,7 @@ def create_job(session: Session, job: Job) -> None:
 
 
 def workspace_of(session: Session, job_id: str) -> str | None:
-    """Whose job it is; None where there is none."""
+    """The workspace of a job; None where the job does not exist."""
     return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
 
 

@@ -53,7 +53,7 @@ class ApiKeyRow(Base):
 
 
 def ensure_workspace(session: Session, name: str) -> Workspace:
-    """The workspace of that name, made where there is none. `default` has its name as its id."""
+    """The workspace of that name, created where it does not exist. The id of `default` is its name."""
     row = session.scalars(select(WorkspaceRow).where(WorkspaceRow.name == name)).first()
     if row is None:
         row = WorkspaceRow(workspace_id=_workspace_id(name), name=name, created_at=datetime.now(UTC))
@@ -73,7 +73,9 @@ def create_key(session: Session, workspace_id: str, name: str) -> tuple[ApiKey, 
         ConflictError: the workspace has a living key of that name.
     """
     if any(key.name == name for key in list_keys(session, workspace_id) if key.revoked_at is None):
-        raise ConflictError(f"there is a key {name!r} already", fix="choose another name, or revoke that one")
+        raise ConflictError(
+            f"a key named {name!r} exists already", fix="choose another name, or revoke that one"
+        )
     text = PREFIX + secrets.token_urlsafe(32)
     row = ApiKeyRow(
         key_id=f"key-{secrets.token_hex(8)}",

@@ -19,9 +19,8 @@ from typer.testing import CliRunner, Result
 
 from fakes.server import Server
 from strop.cli.commands import app
-from strop.cli.resume_there import resume_there
 from strop.cli.run import load
-from strop.cli.run_place import RunPlace, place_of_run
+from strop.cli.server_run import RunPlace, place_of_run, resume_there
 from strop.config.job import JobConfig
 from strop.errors import ConfigError, MissingError, StropError
 from strop.schema.watching import TrackerConfig, TrackerType

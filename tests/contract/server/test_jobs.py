@@ -4,7 +4,7 @@ import pytest
 
 from fakes.model import save_tiny_model
 from fakes.server import ROWS, json_lines
-from strop.cli.row_lengths import prompt_counter
+from strop.cli.checking import prompt_counter
 from strop.schema.submission import Submission
 from strop.store.jobs import get_job
 from strop.store.submissions import get_submission

@@ -7,8 +7,7 @@ import pytest
 import typer.main
 
 from fakes.job_files import GOOD, edited, lay_out, write
-from strop.cli.command_line import command_line
-from strop.cli.commands import app
+from strop.cli.commands import app, command_line
 
 
 @pytest.fixture
@@ -33,7 +32,9 @@ def ends(monkeypatch, capsys, *words: str) -> tuple[object, str]:
 
 def commands(group, name: str = "strop") -> Iterator[tuple[str, typer.core.TyperCommand]]:
     """Each with the words that call it."""
-    for word, one in group.commands.items():
+    context = group.context_class(group)
+    for word in group.list_commands(context):
+        one = group.get_command(context, word)
         if hasattr(one, "commands"):
             yield from commands(one, f"{name} {word}")
         else:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fakes.job_files import GOOD, ROW, lay_out, write
-from strop.cli import dry_run
+from strop.cli import checking
 from strop.cli.checking import check_whole
 from strop.errors import ConfigError, FunctionError
 
@@ -21,7 +21,7 @@ def config(tmp_path):
 
 
 def test_json_holds_values_and_origins(config, capsys):
-    dry_run.print_resolved(config, as_json=True)
+    checking.print_resolved(config, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["hyper_parameters"]["max_steps"] == 3
     assert told["origins"]["training.hyper_parameters.max_steps"] == "--steps"
@@ -30,8 +30,8 @@ def test_json_holds_values_and_origins(config, capsys):
 @pytest.mark.parametrize(("language", "default"), [("en", "default of gspo"), ("zh", "gspo 的默认值")])
 def test_the_table_has_a_line_for_each_value(config, capsys, monkeypatch, language, default):
     monkeypatch.setenv("STROP_LANG", language)
-    monkeypatch.setattr(dry_run, "Console", lambda **options: Console(width=160, **options))
-    dry_run.print_resolved(config, as_json=False)
+    monkeypatch.setattr(checking, "Console", lambda **options: Console(width=160, **options))
+    checking.print_resolved(config, as_json=False)
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     told = {cells[0].strip(): [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
     assert told["learning_rate"] == ["2e-06", "job.yaml:25"]
@@ -150,5 +150,5 @@ def test_a_dry_run_loads_every_class_where_the_run_would(tmp_path, source, told)
 
 
 def test_what_only_a_cloud_has_is_no_line_of_the_table_unless_the_job_says_it(config, capsys):
-    dry_run.print_resolved(config, as_json=False)
+    checking.print_resolved(config, as_json=False)
     assert "mtu" not in capsys.readouterr().out

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from strop.bilingual import both
-from strop.cli.progress import LiveProgress
-from strop.cli.pulse import Pulse
+from strop.cli.progress import LiveProgress, Pulse
 from strop.tracing.event_bus import EventBus
 
 
@@ -120,7 +119,7 @@ def test_what_takes_long_is_told_where_there_is_no_terminal_how_far_it_is_and_fo
 
 
 def test_a_run_without_a_terminal_is_busy_with_what_it_said_and_then_with_its_phases(monkeypatch) -> None:
-    monkeypatch.setattr("strop.cli.pulse.EVERY_S", 0.0)
+    monkeypatch.setattr("strop.cli.progress.EVERY_S", 0.0)
     out = io.StringIO()
     live = LiveProgress(Console(file=out, width=200))
     live.say("converting m to safetensors")

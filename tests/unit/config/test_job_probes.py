@@ -11,7 +11,7 @@ from fakes.bench import Bench, rows
 from fakes.bench import job as small_job
 from fakes.functions import last_digit
 from fakes.job_files import GOOD, edited, lay_out, write
-from strop.cli.job_on_this_machine import load_both
+from strop.cli.checking import load_both
 from strop.cli.session import new_job
 from strop.cli.training_here import publish
 from strop.config.job import JobConfig

@@ -1,11 +1,15 @@
-"""A job on a server -> a live picture in a terminal: progress, curves, findings, last errors."""
+"""A job's findings, curves and state -> a terminal's tables and live picture, and files of metrics."""
 
 from __future__ import annotations
 
+import csv
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -14,13 +18,53 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from strop.cli.findings import STYLES, heading, said
-from strop.cli.follow import PLANNED_EVENT
 from strop.cli.text import t
+from strop.errors import RequestError
+from strop.schema.finding import Text as FindingText
+from strop.schema.job import PLANNED_EVENT
 from strop.schema.responses import EventInfo, FindingInfo, JobInfo, Point
 
 if TYPE_CHECKING:
     from strop.client import Client
+
+
+STYLES = {"alarm": "bold red", "warning": "yellow"}
+
+
+def show_findings(findings: Sequence[FindingInfo], console: Console) -> None:
+    """Each with what was seen, why it happens, what to do and what to read."""
+    if not findings:
+        console.print(t("nothing was found", "没有发现问题"), highlight=False)
+    for one in findings:
+        style = "dim" if one.ended_step is not None else STYLES.get(one.severity, "yellow")
+        console.print(heading(one), style=style, highlight=False, markup=False, soft_wrap=True)
+        rows = (("", one.summary), (t("cause", "原因"), one.cause), (t("do", "处置"), one.advice))
+        for label, text in rows:
+            console.print(f"  {label:<6} {said(text)}", highlight=False, markup=False, soft_wrap=True)
+        for witness in one.evidence.trajectories:
+            console.print(
+                f"  {t('read', '查看'):<6} {witness.rollout_id}   {witness.note}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+                style="dim",
+            )
+
+
+def heading(one: FindingInfo) -> str:
+    """Rule, title and steps, in a line."""
+    until = (
+        t(f"to {one.last_step}", f"至第 {one.last_step} 步")
+        if one.ended_step is not None
+        else t("and holds", "至今")
+    )
+    return f"{one.rule}  {said(one.title)}   {t('from step', '自第')} {one.first_step} {t('', '步')}{until}"
+
+
+def said(text: FindingText | None) -> str:
+    """In the reader's language; of a rule that the server does not know there are no words."""
+    return t(text.en, text.zh) if text is not None else ""
+
 
 KEY_METRICS = (
     "critic/rewards/mean",
@@ -146,3 +190,59 @@ def _errors(job: JobInfo, events: Sequence[EventInfo]) -> list[EventInfo]:
     if job.message:
         bad.append(EventInfo(kind="failed", message=job.message.splitlines()[0], time=datetime.now(UTC)))
     return bad[-_NUM_ERRORS:]
+
+
+COLUMNS = ("job_id", "metric", "step", "value")
+
+
+class ExportFormat(StrEnum):
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class MetricNames(StrEnum):
+    STROP = "strop"
+    ARK = "ark"
+
+
+def export_metrics(
+    job_id: str, curves: Mapping[str, Sequence[Point]], form: ExportFormat, out: Path | None
+) -> None:
+    """Write every value; what was measured and is no number is an empty field, or null.
+
+    Raises:
+        RequestError: Parquet without a file, or without its library; a file that cannot be written.
+    """
+    rows = [(job_id, name, point.step, point.value) for name in sorted(curves) for point in curves[name]]
+    try:
+        if form is ExportFormat.PARQUET:
+            _write_parquet(rows, out)
+        elif out is None:
+            _write_csv(rows, sys.stdout)
+        else:
+            with out.open("w", newline="", encoding="utf-8") as file:
+                _write_csv(rows, file)
+    except OSError as error:
+        raise RequestError(f"{str(out)!r} cannot be written: {error.strerror}") from error
+
+
+def _write_csv(rows: Sequence[tuple[object, ...]], file: object) -> None:
+    writer = csv.writer(file, lineterminator="\n")  # pyright: ignore[reportArgumentType]
+    writer.writerow(COLUMNS)
+    writer.writerows(rows)
+
+
+def _write_parquet(rows: Sequence[tuple[object, ...]], out: Path | None) -> None:
+    if out is None:
+        raise RequestError(
+            t("Parquet is no text", "Parquet 不是文本"), fix=t("name a file with --out", "用 --out 指定文件")
+        )
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise RequestError("pyarrow is not installed", fix="pip install 'strop[parquet]'") from error
+    types = (pa.string(), pa.string(), pa.int64(), pa.float64())
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    arrays = [pa.array(column, type=kind) for column, kind in zip(columns, types, strict=True)]
+    pq.write_table(pa.table(arrays, names=list(COLUMNS)), out)
