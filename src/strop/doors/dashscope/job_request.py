@@ -31,7 +31,7 @@ def _plain(text: str) -> str:
     return text
 
 
-Shown = Annotated[str, AfterValidator(_plain)]
+PlainText = Annotated[str, AfterValidator(_plain)]
 """Text that lists and terminals will show."""
 
 
