@@ -21,9 +21,9 @@ from strop.cli.next_steps import run_command
 from strop.cli.text import t
 from strop.config.describing import describe, told_origin
 from strop.config.file import JobFile, KeyPath, dotted, read_scalar
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import JobConfig, TrainingType
 from strop.config.loading import Inspected, check_job, inspect_job, read_with
-from strop.config.rules import effective_keys
 from strop.data.dataset import Dataset, joined
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError
