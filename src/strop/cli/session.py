@@ -48,6 +48,12 @@ NOT_REPEATABLE = both(
 )
 
 
+AHEAD = both(
+    "steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit",
+    "提前采样（max_staleness）：重跑与续跑都不逐位一致",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
     """A job with everything it needs, ready for `rl.loop.train`. `published_as` is set when it is through."""
@@ -134,6 +140,8 @@ async def open_session(
             recorder.event("note", trainer.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
+        if hyper.max_staleness:
+            recorder.event("note", AHEAD)
         for note in pool.notes:
             recorder.event("note", note)
         yield Session(
@@ -146,7 +154,7 @@ async def open_session(
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                weight_sync=SharedMemorySync(engine),
+                weight_sync=SharedMemorySync(engine, stays_awake=hyper.max_staleness > 0),
                 recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),

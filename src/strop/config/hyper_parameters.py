@@ -217,6 +217,9 @@ class HyperParameters(Section):
     """Answers cut off by the engine: keep them, penalise them, or mask them out of the loss."""
     max_attempts: int = Field(default=3, ge=1, le=100)
     """Tries of a rollout, and of each reward call, before it has failed."""
+    max_staleness: int = Field(default=0, ge=0, le=8)
+    """Steps that may be sampled ahead while others are learned from; 0 samples each with the newest weights,
+    and only then does a run repeat bit for bit."""
     max_failure_rate: float = Field(default=0.5, gt=0, le=1)
     """Share of a step's rollouts that may fail before the run stops; it stops anyway when all did."""
 
