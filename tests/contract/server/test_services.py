@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fakes.server import FAKE_TRAINER, FUNCTIONS, ROWS, json_lines, zipped
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.errors import ConfigError, ConflictError, MissingError, ModelError, Problem, RequestError
 from strop.schema.access import Caller
 from strop.schema.function import FunctionType
