@@ -31,7 +31,7 @@ from playwright.sync_api import sync_playwright
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
 from strop.doors.app import create_app
 from strop.doors.openai.proxy import chat_completions

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fakes.command import Strop
 from fakes.model import save_tiny_model
-from strop.cli.resume import find_resumed
+from strop.cli.run_folder import find_resumed
 from strop.cli.training_here import summary, train_here
 from strop.config.job import TrainingType
 from strop.config.loading import load_job

@@ -21,11 +21,12 @@ import httpx
 import pytest
 import uvicorn
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
 from strop.doors.app import create_app
 from strop.doors.connections import served_by
 from strop.doors.openai.proxy import chat_completions
+from strop.processes.mark import is_gone
 from strop.schema.job import LogLine
 from strop.service.first_key import ensure_first_key
 from strop.service.fleet import Runs
@@ -35,7 +36,6 @@ from strop.service.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
 from strop.store.logs import record_lines
-from strop.store.processes import is_gone
 from strop.store.submissions import unfinished
 from strop.workers.listening import listen
 

@@ -24,7 +24,7 @@ def main() -> None:
                 from strop.memory import use_huge_pages
 
                 use_huge_pages()
-            from strop.cli.command_line import command_line
+            from strop.cli.commands import command_line
         try:
             command_line()
         finally:

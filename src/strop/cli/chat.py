@@ -84,12 +84,6 @@ def chat(
         engine.close()
 
 
-chat.__doc__ = t(
-    "Talk to a model: a checkpoint, a published name, a folder or a hub id. Ctrl-D ends.",
-    "与模型对话：检查点、已发布的名字、目录或模型库 id。按 Ctrl-D 结束。",
-)
-
-
 async def _answer(engine: Engine, ids: list[int], params: SamplingParams, *, quiet: bool) -> str:
     """Print the answer as it comes."""
     text = ""

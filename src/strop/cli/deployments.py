@@ -20,7 +20,7 @@ from strop.cli.remote import (
 )
 from strop.cli.text import t
 
-app = typer.Typer(no_args_is_help=True, help=t("Models that a server serves.", "服务上已部署的模型。"))
+app = typer.Typer(no_args_is_help=True)
 
 Deployed = Annotated[
     str,

@@ -87,14 +87,6 @@ def doctor(
     raise typer.Exit(1 if broken else 0)
 
 
-doctor.__doc__ = t(
-    "Look what of Strop works on this machine: torch, memory, disk, database, model, server, sandbox, GPU. "
-    "Exit status: 0 it can train, 1 something is broken.",
-    "检查本机上 Strop 的各部分是否可用：torch、内存、磁盘、数据库、模型、服务、沙箱、GPU。"
-    "退出码：0 可以训练，1 有部分不可用。",
-)
-
-
 def _python() -> Finding:
     text = (
         f"Strop {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"

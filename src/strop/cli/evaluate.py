@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.bilingual import both
-from strop.cli.job_on_this_machine import with_dtypes
+from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
 from strop.cli.sampling_machines import load_machines
@@ -23,6 +22,7 @@ from strop.cli.text import t
 from strop.config.inputs import hash_inputs
 from strop.data.dataset import Dataset, load_dataset
 from strop.errors import DataError, Problem, told_of
+from strop.locales import msg
 from strop.rl.failures import stop_if_too_many_failed
 from strop.rl.metrics import validation_measures
 from strop.rl.reward import reward, reward_plan
@@ -144,11 +144,11 @@ class _Measuring:
             groups = await reward(groups, self._rewards, self._pool)
             self._recorder.trajectories(0, groups, split=name)
             stop_if_too_many_failed(
-                groups, self._max_failure_rate, where=both(f"evaluation on {name}", f"在 {name} 上的评测")
+                groups, self._max_failure_rate, where=msg("evaluation on {name}", name=name)
             )
             result = measured(name, groups, n_rollouts=plan.n_rollouts)
             mean = f"mean@{plan.n_rollouts} {result['mean']}"
-            text = both(f"{name}: {mean}", f"{name}：{mean}")
+            text = msg("{name}: {mean}", name=name, mean=mean)
             self._recorder.event(EVALUATED_EVENT, text, data=result)
 
     def _report(self, done: int, total: int) -> None:
@@ -194,5 +194,5 @@ def _load(config: JobConfig, gateway: Gateway) -> list[Dataset]:
         except DataError as error:
             problems += error.problems
     if problems:
-        raise DataError(t("datasets", "数据集"), problems)
+        raise DataError(t("datasets"), problems)
     return loaded

@@ -29,7 +29,7 @@ from strop.schema.sampling import checked_temperature
 if TYPE_CHECKING:
     from strop.schema.responses import EvaluationInfo
 
-app = typer.Typer(no_args_is_help=True, help=t("Measuring models of a server.", "在服务上评测模型。"))
+app = typer.Typer(no_args_is_help=True)
 
 EvaluationArgument = Annotated[
     str, typer.Argument(metavar="EVALUATION", help=t("The evaluation's id.", "评测 id。"))
@@ -67,7 +67,7 @@ def create(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.server_run import EXIT_STATUS
     from strop.client import evaluations
     from strop.client.tuning import Dataset, read_tuning
 

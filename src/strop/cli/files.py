@@ -20,7 +20,7 @@ from strop.cli.remote import (
 )
 from strop.cli.text import t
 
-app = typer.Typer(no_args_is_help=True, help=t("Files of rows on a server.", "服务上的数据文件。"))
+app = typer.Typer(no_args_is_help=True)
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help=t("The file's id.", "文件 id。"))]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strop.cli.function_options import (
+from strop.cli.function_calls import (
     GRACE_S,
     START_LIMIT_S,
     ClassPath,
@@ -27,11 +27,11 @@ from strop.cli.function_options import (
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType
-from strop.workers.spec import WorkerSpec
 
 if TYPE_CHECKING:
     from strop.workers.app import Served
     from strop.workers.instance import Instance
+    from strop.workers.spec import WorkerSpec
 
 _LOOK_S = 0.3
 """Seconds between two looks at the files."""
@@ -84,11 +84,11 @@ def serve(
 
 async def _serve_here(spec: WorkerSpec, wanted: FunctionType | None, port: int) -> None:
     """The function in this process: a debugger stops in it."""
-    from strop.workers.executor import open_host
+    from strop.workers.executor import open_executor
 
-    host = await open_host(spec)
-    refuse_contradiction(host.func_type, wanted, spec)
-    await _answer(host, port)
+    executor = await open_executor(spec)
+    refuse_contradiction(executor.func_type, wanted, spec)
+    await _answer(executor, port)
 
 
 async def _serve_pool(
@@ -96,7 +96,7 @@ async def _serve_pool(
 ) -> None:
     """The function in workers, which a change of the code replaces one after another."""
     from strop.workers.instance import Instance, new_client
-    from strop.workers.pooled import PooledHost
+    from strop.workers.pooled import PooledExecutor
     from strop.workers.size import PoolSize
 
     async with new_client() as client:
@@ -113,14 +113,14 @@ async def _serve_pool(
             func_type = await instance.start()
             refuse_contradiction(func_type, wanted, spec)
             watching = asyncio.create_task(_reload(instance)) if reload else None
-            await _answer(PooledHost(instance, func_type), port)
+            await _answer(PooledExecutor(instance, func_type), port)
             if watching is not None:
                 watching.cancel()
         finally:
             await instance.close()
 
 
-async def _answer(host: Served, port: int) -> None:
+async def _answer(executor: Served, port: int) -> None:
     from strop.workers.app import create_app
     from strop.workers.listening import listen, serve
 
@@ -129,7 +129,10 @@ async def _answer(host: Served, port: int) -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     header = f"-H 'Authorization: Bearer {token}'"
     print(
-        t(f"{host.func_type} function {host.class_name}", f"{host.func_type} 函数 {host.class_name}"),
+        t(
+            f"{executor.func_type} function {executor.class_name}",
+            f"{executor.func_type} 函数 {executor.class_name}",
+        ),
         f"  URL    {url}/api/v1",
         f"  token  {token}",
         t("try it:", "试一试："),
@@ -139,7 +142,7 @@ async def _answer(host: Served, port: int) -> None:
         sep="\n",
         flush=True,
     )
-    await serve(create_app(host, token), listener)
+    await serve(create_app(executor, token), listener)
 
 
 async def _reload(instance: Instance) -> None:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.metrics_export import ExportFormat, MetricNames, export_metrics
+from strop.cli.job_views import ExportFormat, MetricNames, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from strop.client import Client
     from strop.schema.responses import JobInfo, TrajectoryInfo
 
-app = typer.Typer(no_args_is_help=True, help=t("Training jobs of a server.", "服务上的训练任务。"))
+app = typer.Typer(no_args_is_help=True)
 
 _FOLLOW_S = 1.0
 
@@ -61,9 +61,8 @@ def submit(
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    from strop.cli.follow import EXIT_STATUS
     from strop.cli.run import overrides
-    from strop.cli.submitting import submit_file
+    from strop.cli.server_run import EXIT_STATUS, submit_file
 
     console = Console(stderr=True, markup=False, emoji=False)
     with open_client(server) as client:
@@ -119,7 +118,7 @@ def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) 
     ),
 )
 def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.server_run import EXIT_STATUS
 
     with looking(server) as client:
         ended = _followed(client, job, Console(stderr=as_json, markup=False, emoji=False))
@@ -129,7 +128,7 @@ def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False)
 
 
 def _followed(client: Client, job_id: str, console: Console) -> JobInfo:
-    from strop.cli.follow import follow, tell_end
+    from strop.cli.server_run import follow, tell_end
 
     try:
         ended = follow(client, job_id, console)
@@ -297,7 +296,7 @@ def _show_trajectory(one: TrajectoryInfo) -> None:
     ),
 )
 def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    from strop.cli.findings import show_findings
+    from strop.cli.job_views import show_findings
 
     with looking(server) as client:
         found = client.jobs.diagnosis(job)
@@ -317,8 +316,8 @@ def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fa
     ),
 )
 def watch(job: JobArgument, server: ServerOption = None) -> None:
-    from strop.cli.follow import EXIT_STATUS
-    from strop.cli.watching import watch_job
+    from strop.cli.job_views import watch_job
+    from strop.cli.server_run import EXIT_STATUS
 
     with looking(server) as client:
         ended = watch_job(client, job, Console(markup=False, emoji=False))

@@ -13,9 +13,7 @@ from strop.cli.text import t
 if TYPE_CHECKING:
     from strop.store.database import Database
 
-app = typer.Typer(
-    no_args_is_help=True, help=t("API keys of the server of this home.", "本机服务的 API 密钥。")
-)
+app = typer.Typer(no_args_is_help=True)
 
 WorkspaceOption = Annotated[
     str,

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from strop.schema.responses import ModelInfo
     from strop.store.database import Database
 
-app = typer.Typer(
-    no_args_is_help=True, help=t("Models: names, publishing, fetching.", "模型：名称、发布与获取。")
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(

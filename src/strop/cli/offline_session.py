@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 
-from strop.bilingual import both
-from strop.cli.job_on_this_machine import load_both, with_dtypes
+from strop.cli.checking import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.session import new_job, new_job_id
 from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
@@ -29,6 +27,7 @@ from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.rows import LocalRowTrainer
+from strop.locales import msg
 from strop.rl.interfaces import OfflineBackends
 from strop.rl.offline import RowLearner
 from strop.schema.example import Example
@@ -130,11 +129,12 @@ def refuse_too_long(model: Any, max_length: int) -> None:
     made_for = getattr(model.config, "max_position_embeddings", None)
     if made_for is not None and max_length > made_for:
         raise ModelError(
-            both(
-                f"max_length {max_length} is beyond the {made_for} positions the model was made for",
-                f"max_length {max_length} 超出模型支持的 {made_for} 个位置",
+            msg(
+                "max_length {max_length} is beyond the {made_for} positions the model was made for",
+                max_length=max_length,
+                made_for=made_for,
             ),
-            fix=both(f"set max_length to at most {made_for}", f"把 max_length 设为不超过 {made_for}"),
+            fix=msg("set max_length to at most {made_for}", made_for=made_for),
         )
 
 

@@ -49,7 +49,7 @@ def private_server() -> Generator[Client]:
     Raises:
         StropError: the store cannot be opened, or no port can be had.
     """
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.client import Client
     from strop.doors.app import create_app
     from strop.service.settings import settings_from_environment

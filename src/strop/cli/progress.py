@@ -1,14 +1,15 @@
 """Recorder calls -> a live terminal: step, reward, validation, tokens per second, time left.
 
-One of the recorders a run talks to. Where the output is no terminal it prints one line a step instead, and a line
-now and then of what takes long.
+One of the recorders a run talks to. Where the output is no terminal it prints one line a step instead, and from
+time to time a line on what takes long.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,12 +25,72 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from strop.cli.pulse import Pulse
 from strop.cli.text import t, told
 from strop.rl.offline import VALIDATION
 from strop.rl.validation import MEAN_AT_1
 from strop.schema.job import PHASE_WORDS, PLANNED_EVENT
 from strop.schema.run_event import CheckpointSaved, PhaseAdvanced, RunEvent, StepMeasured
+
+EVERY_S = 20.0
+_LOOK_S = 1.0
+
+
+class Pulse:
+    """`doing` says what is being done, `rest` that nothing is, `said` that somebody said something.
+
+    Concurrency:
+        Between `start` and `stop` a thread looks every second; `say` is called there.
+    """
+
+    def __init__(self, say: Callable[[str], None], *, now: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._now = now
+        self._lock = threading.Lock()  # guards what stands below
+        self._doing: str | None = None
+        self._far = ""
+        self._since = self._last = now()
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def doing(self, text: str, far: str = "") -> None:
+        """`far` tells how far it is, as `12/40`; what was being done before goes on with its time."""
+        with self._lock:
+            if text != self._doing:
+                self._doing, self._since = text, self._now()
+            self._far = far
+
+    def rest(self) -> None:
+        with self._lock:
+            self._doing = None
+
+    def said(self) -> None:
+        with self._lock:
+            self._last = self._now()
+
+    def beat(self) -> None:
+        """Say what is being done, how far it is and for how long, if it has been silent for `EVERY_S`."""
+        with self._lock:
+            now = self._now()
+            if self._doing is None or now - self._last < EVERY_S:
+                return
+            self._last = now
+            minutes, seconds = divmod(round(now - self._since), 60)
+            parts = [self._doing, self._far, f"{minutes}:{seconds:02d}"]
+        self._say("   ".join(part for part in parts if part))
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_LOOK_S):
+            self.beat()
+
 
 _REWARD = "critic/rewards/mean"
 _LOSS = "actor/loss"

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from strop.bilingual import both
 from strop.cli.span_sending import span_environment
 from strop.config.job import JobConfig
 from strop.inference.gateway import Gateway
 from strop.inference.local import Engine, EngineConfig
 from strop.learners import models
 from strop.learners.quiet import quiet_transformers
+from strop.locales import msg
 from strop.store.recorder import StoreRecorder
 from strop.tracing.tracing import is_on
 from strop.workers.functions import FunctionPool
@@ -52,7 +52,7 @@ class SamplingMachines:
 
     async def start(self, stack: AsyncExitStack, pool: FunctionPool, say: models.OnProgress) -> None:
         """Start functions, engine and gateway; the stack takes them down."""
-        say(both("starting the functions", "启动函数"))
+        say(msg("starting the functions"))
         await stack.enter_async_context(pool)
         self.engine.start()
         stack.callback(self.engine.close)

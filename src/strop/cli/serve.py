@@ -131,17 +131,11 @@ def serve(
         raise typer.Exit(1) from None
 
 
-serve.__doc__ = t(
-    "Serve a model with the OpenAI API: /v1/chat/completions, /v1/models, /healthz, /metrics. Ctrl-C ends it.",
-    "以 OpenAI API 提供模型服务：/v1/chat/completions、/v1/models、/healthz、/metrics。按 Ctrl-C 结束。",
-)
-
-
 def _supervised(channel: int | None) -> tuple[Callable[..., None] | None, dict[str, Any]]:
     """A server's child reads what no process list should show from its channel, and ends with the server."""
     if channel is None:
         return None, {}
-    from strop.workers.child import open_channel
+    from strop.processes.child import open_channel
 
     report, text = open_channel(channel)
     return report, json.loads(text)

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from strop.bilingual import both, chinese
-from strop.cli.text import t
 from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError, told_of
+from strop.locales import msg
 from strop.memory import loading
 from strop.schema.job import JobStatus
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from strop.cli.evaluate import Ending
     from strop.cli.job_record import OnEvent
     from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.cli.session import Session
     from strop.config.job import JobConfig
     from strop.errors import CheckpointError
@@ -55,9 +54,9 @@ _POLL_S = 0.5
 
 def train(job_id: str) -> None:
     """"""
+    from strop.processes.mark import this_process
     from strop.store.database import open_database
     from strop.store.jobs import claim_job
-    from strop.store.processes import this_process
     from strop.store.submissions import get_submission
 
     database = open_database()
@@ -75,9 +74,6 @@ def train(job_id: str) -> None:
             print(record_failure(database, job_id, error), file=sys.stderr)
     finally:
         database.close()
-
-
-train.__doc__ = t("Train a submitted job; the server starts this.", "训练一个已提交的任务；由服务启动。")
 
 
 async def _train_submitted(database: Database, submission: Submission) -> None:
@@ -194,10 +190,10 @@ async def _run_flow(
     from strop.schema.job import PLANNED_EVENT
 
     recorder, steps = session.machines.recorder, session.total_steps
-    recorder.event(PLANNED_EVENT, both(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
+    recorder.event(PLANNED_EVENT, msg("{steps} steps", steps=steps), data={"total_steps": steps})
     start, unusable = await asyncio.to_thread(_start_of, run.database, session, run.resumed)
     for folder, error in unusable:
-        text = both(f"{folder} is passed over: {error.message}", f"跳过 {folder}：{chinese(error.message)}")
+        text = msg("{folder} is passed over: {message}", folder=folder, message=error.message)
         recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,

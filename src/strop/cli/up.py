@@ -107,12 +107,6 @@ def sandbox_beside(port: int | None) -> Iterator[None]:
             child.terminate()
 
 
-up.__doc__ = t(
-    "Start the server: jobs, files, functions, models and deployments over HTTP.",
-    "启动服务：通过 HTTP 管理任务、文件、函数、模型与部署。",
-)
-
-
 def serve_control_plane(settings: Settings, console: Console) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -123,7 +117,7 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     """
     import uvicorn
 
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.console import mount_console
     from strop.doors.app import create_app
     from strop.doors.connections import served_by

@@ -90,7 +90,9 @@ def check(tuning: Tuning, workspace: Path) -> None:
             Problem(place="model", message="missing", fix="name what to train, e.g. smollm2-135m")
         )
     if not any(one.type == "training" for one in tuning.datasets):
-        problems.append(Problem(place="datasets", message="none of type training", fix="add one"))
+        problems.append(
+            Problem(place="datasets", message="there is no dataset of type training", fix="add one")
+        )
     if problems:
         raise ConfigError("job", problems)
     local = [one for one in tuning.datasets if one.file_id is None]

@@ -66,10 +66,10 @@ class FunctionRuntime(RuntimeSizes, Section):
     def _writable(cls, env: dict[str, Any]) -> dict[str, Any]:
         for name, value in env.items():
             if not name or "=" in name:
-                raise Contradiction(f"{name!r} is no name of a variable", fix="letters, digits and _")
+                raise Contradiction(f"{name!r} is not a name for a variable", fix="letters, digits and _")
             if not isinstance(value, str | int | float):
                 found = "nothing" if value is None else f"a {type(value).__name__}"
-                text = f"{name} holds {found}; an environment holds text"
+                text = f"{name} is {found}; an environment variable is text"
                 raise Contradiction(text, fix="write a string, a number or a boolean")
         return env
 
@@ -96,7 +96,7 @@ class FunctionRuntime(RuntimeSizes, Section):
             raise Contradiction(text, fix="let capacity start between the two")
         for key in ("memory_scale_threshold", "concurrency_scale_threshold"):
             if getattr(self, key) is not None and least == most:
-                text = f"{key}: has no effect, there are always {most} workers"
+                text = f"{key}: has no effect: min_capacity and max_capacity are both {most}"
                 raise Contradiction(text, fix="set max_capacity above min_capacity")
         if self.memory_scale_threshold is not None and self.memory_size is None:
             text = "memory_scale_threshold: has no effect without memory_size, whose share it is"
@@ -216,9 +216,11 @@ class FunctionConfig(Section):
                 if key in self.model_fields_set:
                     raise Contradiction(f"{key}: has no effect on a rollout function; it scales rewards")
         if self.preset is None and self.params:
-            raise Contradiction("params: are for a preset, which is missing", fix="name one: preset: math")
+            raise Contradiction(
+                "params: have no effect without a preset", fix="name a preset, e.g. preset: math"
+            )
         if self.preset is not None and self.type is not FunctionType.REWARD:
-            raise Contradiction("type: a preset is of type reward", fix="remove type")
+            raise Contradiction("type: a preset is always of type reward", fix="remove type")
         if self.reward_metric_weight and not any(self.reward_metric_weight.values()):
             raise Contradiction("reward_metric_weight: every weight is 0", fix="raise at least one")
         return self
@@ -241,5 +243,5 @@ def clashes(functions: Sequence[tuple[FunctionType, str]]) -> Iterator[Contradic
             yield Contradiction(text, fix="give each its own name")
         if (longer := next((one for one in labels if one.startswith(f"{label}/")), None)) is not None:
             text = f"functions: metrics of {label!r} and {longer!r} would share names"
-            fix = "no name may be another's with a slash behind; rename one"
+            fix = "rename one: no name may be another one followed by a slash"
             yield Contradiction(text, fix=fix)

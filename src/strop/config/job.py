@@ -124,7 +124,7 @@ class JobConfig(Section):
         for clash in clashes([(function.type, function.label) for function in self.functions]):
             raise clash
         if not any(dataset.type == "training" for dataset in self.datasets):
-            raise Contradiction("datasets: none of type training", fix="add one")
+            raise Contradiction("datasets: there is no dataset of type training", fix="add one")
         files = [dataset.file_name for dataset in self.datasets]
         for name in files:
             if files.count(name) > 1:
@@ -142,9 +142,9 @@ class JobConfig(Section):
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
         """The same job, knowing where its values came from."""
-        told = self.model_copy()
-        told._origins = {**self._origins, **origins}
-        return told
+        copy = self.model_copy()
+        copy._origins = {**self._origins, **origins}
+        return copy
 
     @property
     def hyper_parameters(self) -> HyperParameters:

@@ -28,7 +28,7 @@ def notes(config: JobConfig, *, num_samples: int) -> list[Message]:
         *_data_notes(hyper, steps, num_samples),
         (
             bool(config.training.resources.model_fields_set),
-            msg("resources.* choose nothing on one machine"),
+            msg("resources.* have no effect on a single machine"),
         ),
     ]
     return [text for holds, text in found if holds]
@@ -42,7 +42,7 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
     return [
         (
             hyper.mini_batch_size == hyper.batch_size and hyper.ppo_epochs == 1,
-            msg("one mini-batch and one epoch: the ratio is 1, clipping cannot bind"),
+            msg("one mini-batch and one epoch: the ratio is always 1, so clipping never applies"),
         ),
         (
             hyper.method.policy_loss == "gspo" and max(low, high) >= 0.05,
@@ -56,8 +56,8 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
         (
             hyper.method.policy_loss == "ppo" and max(low, high) < 0.01,
             msg(
-                "clip range {low:g}/{high:g} suits GSPO; {algorithm}'s ratio is of single "
-                "tokens, so this clips most (0.2/0.2 is usual)",
+                "clip range {low:g}/{high:g} suits GSPO; {algorithm}'s ratio is per token, "
+                "so this clips most of them (0.2/0.2 is common)",
                 low=low,
                 high=high,
                 algorithm=hyper.algorithm,
@@ -66,32 +66,32 @@ def _update_notes(hyper: HyperParameters) -> list[Note]:
         (
             hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k1",
             msg(
-                "kl_loss_type k1: its gradient has mean zero, so as a loss it holds nothing "
-                "back; k2 or k3+ does"
+                "kl_loss_type k1: its gradient has mean zero, so as a loss it constrains "
+                "nothing; k2 and k3+ do"
             ),
         ),
         (
             hyper.kl_loss_coef > 0 and hyper.kl_loss_type == "k3",
-            msg("kl_loss_type k3: its gradient is that of the opposite KL; k3+ has the right one"),
+            msg("kl_loss_type k3: its gradient is that of the reverse KL; k3+ has the right one"),
         ),
         (
             hyper.kl_loss_coef >= 1,
             msg(
-                "kl_loss_coef {kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is usual",
+                "kl_loss_coef {kl_loss_coef:g} will outweigh the reward; 0.0005 to 0.01 is common",
                 kl_loss_coef=hyper.kl_loss_coef,
             ),
         ),
         (
             hyper.critic_warmup > 0,
             msg(
-                "critic_warmup {critic_warmup}: in so many first steps the critic alone learns",
+                "critic_warmup {critic_warmup}: only the critic learns in the first steps",
                 critic_warmup=hyper.critic_warmup,
             ),
         ),
         (
             hyper.learning_rate > 1e-3,
             msg(
-                "learning_rate {learning_rate:g} is far above what this bears; 1e-6 to 1e-5 is usual",
+                "learning_rate {learning_rate:g} is far too high to be stable; 1e-6 to 1e-5 is common",
                 learning_rate=hyper.learning_rate,
             ),
         ),
@@ -108,7 +108,8 @@ def _save_notes(hyper: HyperParameters, steps: int) -> list[Note]:
         (
             strategy is SaveStrategy.STEPS and hyper.save_steps > steps,
             msg(
-                "save_steps {save_steps} is beyond the run's {steps} steps: only the last one is saved",
+                "save_steps {save_steps} is beyond the end of the run (step {steps}): only "
+                "the last step is saved",
                 save_steps=hyper.save_steps,
                 steps=steps,
             ),
@@ -124,17 +125,17 @@ def _offline_notes(hyper: HyperParameters) -> list[Note]:
     return [
         (
             hyper.lora_dropout > 0,
-            msg("lora_dropout is computed module by module, slower than the hand-written pass without it"),
+            msg("lora_dropout is computed module by module, which is slower than the fused pass without it"),
         ),
     ]
 
 
 def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offline: bool) -> list[Note]:
-    mistaken = msg("memorising") if offline else msg("a reward that is gamed")
+    mistaken = msg("memorization") if offline else msg("reward hacking")
     return [
         (
             not validated,
-            msg("no validation dataset: nothing tells learning from {mistaken}", mistaken=mistaken),
+            msg("no validation dataset: nothing distinguishes learning from {mistaken}", mistaken=mistaken),
         ),
         (
             "eval_steps" in hyper.model_fields_set and not validated,
@@ -143,7 +144,8 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
         (
             validated and hyper.eval_steps > steps,
             msg(
-                "eval_steps {eval_steps} is beyond the run's {steps} steps: it is only before and after",
+                "eval_steps {eval_steps} is beyond the end of the run (step {steps}): "
+                "validation only runs before and after",
                 eval_steps=hyper.eval_steps,
                 steps=steps,
             ),
@@ -153,7 +155,7 @@ def _validation_notes(hyper: HyperParameters, steps: int, validated: bool, offli
             and hyper.early_stopping_count * hyper.eval_steps >= steps,
             msg(
                 "early_stopping_target cannot end the run before its last step: "
-                "{early_stopping_count} x eval_steps {eval_steps} is not below {steps}",
+                "{early_stopping_count} x eval_steps {eval_steps} is not less than {steps}",
                 early_stopping_count=hyper.early_stopping_count,
                 eval_steps=hyper.eval_steps,
                 steps=steps,
@@ -170,8 +172,8 @@ def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[No
             whole > hyper.max_length,
             msg(
                 "max_prompt_length {max_prompt_length} and max_tokens {longest_answer} "
-                "exceed max_length {max_length}: after a long prompt an answer is cut before "
-                "max_tokens",
+                "exceed max_length {max_length}: after a long prompt an answer is cut off "
+                "before max_tokens",
                 max_prompt_length=hyper.max_prompt_length,
                 longest_answer=hyper.longest_answer,
                 max_length=hyper.max_length,
@@ -180,15 +182,14 @@ def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[No
         (
             hyper.filters_groups and hyper.n_epochs * (num_samples // hyper.batch_size) == steps,
             msg(
-                "filter_groups uses up rows for refilling: the epochs may be through before "
-                "the run's {steps} steps",
+                "filter_groups uses up rows to refill batches: the epochs may end before step {steps}",
                 steps=steps,
             ),
         ),
         (
             hyper.max_steps is not None and hyper.max_steps > steps,
             msg(
-                "max_steps {max_steps} has no effect: the epochs are through after {steps} steps",
+                "max_steps {max_steps} has no effect: the epochs end at step {steps}",
                 max_steps=hyper.max_steps,
                 steps=steps,
             ),
@@ -196,8 +197,8 @@ def _data_notes(hyper: HyperParameters, steps: int, num_samples: int) -> list[No
         (
             left_over > 0,
             msg(
-                "{left_over} of {num_samples} rows are left out of each epoch, others each "
-                "time: batch_size {batch_size} does not divide them",
+                "{left_over} of {num_samples} rows are left out of each epoch, different "
+                "ones each time: batch_size {batch_size} does not divide {num_samples}",
                 left_over=left_over,
                 num_samples=num_samples,
                 batch_size=hyper.batch_size,

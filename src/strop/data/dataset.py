@@ -147,8 +147,8 @@ def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> D
         for item in part.samples:
             before = first.setdefault(id_of(item), part.path)
             if before is not part.path:
-                message = f"sample_id: {id_of(item)!r} is also an id of {before}"
-                fix = "give each row its own, or rename one of the files: ids are made of a file's name"
+                message = f"sample_id: {id_of(item)!r} is also used in {before}"
+                fix = "give each row its own, or rename one of the files: ids are made from the file's name"
                 problems.append(Problem(place=str(part.path), message=message, fix=fix))
     if problems:
         raise DataError(str(parts[-1].path), problems)
@@ -169,7 +169,7 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     return (
         msg(
             "{path}: {num_repeated} of {num_validation} prompts are also in {path2} (first: "
-            "row {repeated}); validation on them says little",
+            "row {repeated}); validating on them says little",
             path=validation.path,
             num_repeated=len(repeated),
             num_validation=len(validation),
@@ -185,7 +185,7 @@ def _length_problems(
     try:
         length = prompt_length(sample.messages, sample.tools)
     except (StropError, ValueError) as error:
-        message = f"messages: the model's chat template refuses them: {error}"
+        message = f"messages: the model's chat template rejects them: {error}"
         return [Problem(place=place, message=message)]
     if length <= max_prompt_length:
         return []

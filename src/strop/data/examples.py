@@ -63,7 +63,7 @@ def examples_of(rows: Rows[OfflineRow], *, max_length: int, tokens: Tokens) -> D
         silent += [] if made else [row.row]
         cut_short += [] if complete else [row.row]
     if not examples and not problems:
-        problems.append(Problem(place=str(path), message="no rows that teach anything", fix="add some"))
+        problems.append(Problem(place=str(path), message="no row teaches anything", fix="add some"))
     if problems:
         raise DataError(str(path), sorted(problems, key=row_of))
     notes: list[str] = [
@@ -108,7 +108,7 @@ def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> t
     return (
         msg(
             "{path}: {num_repeated} of {num_validation} rows are also in {path2} (first: row "
-            "{repeated}); validation on them says little",
+            "{repeated}); validating on them says little",
             path=validation.path,
             num_repeated=len(repeated),
             num_validation=len(validation),

@@ -122,7 +122,7 @@ def _conversation(record: Row, place: str, row_id: str) -> tuple[OfflineRow, lis
             weights[index] = weight
         messages.append({key: value for key, value in message.items() if key not in WEIGHTS})
     if not problems and not any(weights.values()):
-        message = "messages: every answer has weight 0, so nothing is taught"
+        message = "messages: every answer has weight 0, so nothing is learned"
         problems.append(Problem(place=place, message=message, fix="remove the row, or give one a weight"))
     tools = record.get("tools") or None
     return OfflineRow(row_id=row_id, messages=messages, tools=tools, weights=weights), problems
@@ -134,7 +134,7 @@ def _weight(message: Row, field: str, place: str) -> tuple[float, list[Problem]]
     if not given:
         return 1.0, []
     if len(given) > 1:
-        text = f"{field}: 'weight' and 'loss_weight' are one thing"
+        text = f"{field}: 'weight' and 'loss_weight' are the same setting"
         return 1.0, [Problem(place=place, message=text, fix="keep one of them")]
     value = message[given[0]]
     if not _is_number(value, 0.0, 1.0):
@@ -192,7 +192,7 @@ def _pair(holder: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
         problems += complaints
         candidates.append(Candidate(message=message, score=score))
     if not problems and candidates[0].message == candidates[1].message:
-        text = f"{field}chosen: is the same as rejected, so neither is preferred"
+        text = f"{field}chosen: equals rejected, so neither is preferred"
         problems.append(Problem(place=place, message=text, fix="remove the row"))
     return tuple(candidates), problems
 
@@ -219,7 +219,7 @@ def _scored(last: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
     entries = last.get(name)
     if not isinstance(entries, list):
         fix = f"give it chosen and rejected, or choices: 2 to {MAX_CANDIDATES} answers with scores"
-        return (), [Problem(place=place, message=f"{field}: one answer alone is no preference", fix=fix)]
+        return (), [Problem(place=place, message=f"{field}: a single answer is not a preference", fix=fix)]
     items = cast("list[object]", entries)
     if not 2 <= len(items) <= MAX_CANDIDATES:
         text = f"{field}.{name}: expected 2 to {MAX_CANDIDATES} candidates, found {len(items)}"

@@ -103,7 +103,7 @@ def _text(file: IO[bytes], path: Path, limit: int | None) -> Iterator[tuple[int,
         if len(line) > MAX_LINE_BYTES:
             place = f"{path}:{number}"
             raise _refusal(
-                path, f"a line of more than {MAX_LINE_BYTES // 1024**2} MiB", "one row a line", place
+                path, f"a line longer than {MAX_LINE_BYTES // 1024**2} MiB", "one row a line", place
             )
         if limit is not None and num_bytes > limit:
             raise _too_much(path, limit)
@@ -124,7 +124,7 @@ def _not_json_lines(first: bytes) -> tuple[str, str] | None:
     if first.lstrip().startswith(b"["):
         return (
             "the file is one JSON array",
-            "write one JSON object a line, without brackets and commas around",
+            "write one JSON object per line, without brackets and commas around them",
         )
     return None
 
@@ -163,7 +163,7 @@ def _parts(batch: Any, path: Path, before: int) -> Iterator[list[dict[str, objec
         if _text_bytes(row.columns) > MAX_LINE_BYTES:
             place = f"{path}:{before + at + 1}"
             raise _refusal(
-                path, f"a row of more than {MAX_LINE_BYTES // 1024**2} MiB", "split its text", place
+                path, f"a row larger than {MAX_LINE_BYTES // 1024**2} MiB", "split its text", place
             )
         yield row.to_pylist()
 
@@ -220,7 +220,7 @@ def _json(row: object, place: str, path: Path) -> bytes:
         return json.dumps(_without_nulls(row), default=_plain, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError) as error:
         raise _refusal(
-            path, f"a value that JSON does not have: {error}", "leave the column out", place
+            path, f"a value that JSON cannot express: {error}", "leave the column out", place
         ) from error
 
 

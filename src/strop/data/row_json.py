@@ -56,7 +56,7 @@ def _constant(name: str) -> object:
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise BadLine(f"{text[:40]} is too large a number", "write less than 1e308, or text")
+        raise BadLine(f"{text[:40]} is too large for a number", "write less than 1e308, or text")
     return value
 
 
@@ -97,4 +97,4 @@ def _texts(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _too_deep() -> BadLine:
-    return BadLine(f"not usable: nested too deeply, beyond {MAX_DEPTH} levels", "flatten it")
+    return BadLine(f"nested more than {MAX_DEPTH} levels deep", "flatten it")

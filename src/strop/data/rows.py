@@ -119,7 +119,7 @@ def _part_problems(parts: list[object], field: str, place: str) -> list[Problem]
     for index, part in enumerate(parts):
         fields = cast("Row", part) if isinstance(part, dict) else {}
         if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
-            message = f"{field}[{index}]: only parts of type text are read"
+            message = f"{field}[{index}]: only parts of type text are supported"
             return [Problem(place=place, message=message, fix='{"type": "text", "text": "..."}')]
     return []
 
@@ -205,7 +205,7 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
             message = f"{name}: expected an object, found {kind_of(extra)}"
             problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
     if all(record.get(name) for name in EXTRA):
-        message = "extra: is the same column as rollout_extra, which is there, too"
+        message = "extra: is the same column as rollout_extra, which is also given"
         problems.append(Problem(place=place, message=message, fix="keep one of them"))
     return problems + id_problems(record, place)
 

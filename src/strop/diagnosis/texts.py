@@ -1,4 +1,4 @@
-"""Rule -> what it is called, why it happens, what to do.
+"""Rule -> what it is called, why it happens, what to do; in English and Chinese.
 
 P1 to P9 are the troubles of a run, the others the ways in which a policy exploits its reward.
 """
@@ -37,8 +37,8 @@ RULES: dict[str, RuleText] = {
             "little data."
         ),
         advice=msg(
-            "Look at group/frac_zero_std first: near 1, the reward tells no answer "
-            "from another, so mend the reward or choose samples that are solved "
+            "Look at group/frac_zero_std first: near 1, the reward does not tell "
+            "answers apart, so fix the reward or choose samples that are solved "
             "sometimes. Else raise learning_rate by 1.5 to 2 times."
         ),
     ),
@@ -86,9 +86,9 @@ RULES: dict[str, RuleText] = {
             "exploits the reward."
         ),
         advice=msg(
-            "Read the trajectories named here, find what is paid for without being "
-            "wanted, and mend the reward: normalise by length, lower the weight of "
-            "the part that grew."
+            "Read the trajectories named here, find what is rewarded without being "
+            "wanted, and fix the reward: normalise by length, lower the weight of the "
+            "part that grew."
         ),
     ),
     "P6": _text(
@@ -117,8 +117,8 @@ RULES: dict[str, RuleText] = {
         _ALARM,
         title=msg("Garbled output"),
         cause=msg(
-            "Answers are no language any more: broken characters or scripts mixed "
-            "within words. Mostly the policy was torn away by too large updates (P3)."
+            "Answers are no longer language: broken characters or scripts mixed within "
+            "words. Mostly the policy was torn away by too large updates (P3)."
         ),
         advice=msg("Go on from a checkpoint before it with a lower learning_rate and a higher kl_loss_coef."),
     ),

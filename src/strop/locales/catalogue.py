@@ -28,7 +28,8 @@ def messages() -> dict[str | tuple[str, str], list[str]]:
     rows = extract_from_dir(
         str(SOURCES), METHODS, {"console/templates/**.html": {"silent": "false"}}, KEYWORDS, ()
     )
-    for path, _, key, _, _ in rows:
+    for path, _, text, _, _ in rows:
+        key: Any = text
         if key and not path.startswith("templates/"):
             found.setdefault(key, []).append(path)
     return found

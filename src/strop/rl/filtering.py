@@ -80,7 +80,7 @@ class GroupFilter:
         }
 
 
-def sieve(hyper: HyperParameters) -> GroupFilter:
+def group_filter(hyper: HyperParameters) -> GroupFilter:
     """An empty one for the next step."""
     return GroupFilter(
         batch_size=hyper.batch_size, filters=hyper.filters_groups, max_rounds=hyper.max_num_gen_batches

@@ -26,6 +26,7 @@ MAY_CHANGE = {
     "save_total_limit",
     "max_attempts",
     "max_failure_rate",
+    "max_staleness",
 }
 """Hyper-parameters that say how long, how often and how patiently, not what is computed in a step.
 

@@ -253,8 +253,8 @@ class WeightSync(Protocol):
         ...
 
     def sleep(self) -> None:
-        """The trainer is about to work, and nobody samples until the next `push`: whoever shares its memory
-        makes room."""
+        """The trainer is about to work until the next `push`: whoever shares its memory makes room, and
+        samples nothing meanwhile."""
         ...
 
 

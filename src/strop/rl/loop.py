@@ -1,9 +1,9 @@
 """Job + machines -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
 
 dataset -> rollout -> reward -> advantage -> batch -> update -> publish, then validate and save when due.
-Between reward and advantage, dynamic sampling may ask for further prompts, and length may shape the rewards.
+`rl.producer` goes as far as the rewards, at most `max_staleness` steps ahead; a step consumes what it gives.
 
-Only this file knows that order; each stage is a file with its name. `cli` hands in the machines, tests hand
+Only these two know that order; each stage is a file with its name. `cli` hands in the machines, tests hand
 in fakes. Everything runs on one event loop, and the learner works in a thread beside it.
 """
 
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
 from strop.config.job import JobConfig
-from strop.data.dataset import Dataset, Draw, overlap_notes
+from strop.data.dataset import Dataset, overlap_notes
 from strop.errors import TrainingError
 from strop.locales import msg
 from strop.rl.advantage import step_advantages
@@ -24,12 +23,10 @@ from strop.rl.batch import build_batch, repeat
 from strop.rl.counters import counted_since
 from strop.rl.failures import (
     SKIPPED,
-    TooManyFailures,
     skipped_in_a_row,
     stop_if_too_many_failed,
     was_skipped,
 )
-from strop.rl.filtering import GroupFilter, NothingToTrain, shortage, sieve
 from strop.rl.gae import gae_measures, with_gae
 from strop.rl.interfaces import Backends, Critic
 from strop.rl.metrics import (
@@ -38,11 +35,12 @@ from strop.rl.metrics import (
     rollout_measures,
     timing_measures,
     validation_measures,
+    version_measures,
 )
 from strop.rl.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
+from strop.rl.producer import Cursor, GroupProducer
 from strop.rl.repeat_failures import dropout_text, lost_again
-from strop.rl.reward import reward, reward_plan
-from strop.rl.rollout import Report, rollout, rollout_plan
+from strop.rl.rollout import Report
 from strop.rl.stop import StopFlag
 from strop.rl.stopwatch import Stopwatch
 from strop.rl.token_advantage import penalise, shape_advantages, shaped_measures
@@ -118,8 +116,20 @@ class _Run(Trainer[Sample]):
             accept_changes=accept_changes,
         )
         self.machines = machines
-        self.rollouts, self.rewards = rollout_plan(config, job_id), reward_plan(config, job_id)
+        self.producer = GroupProducer(
+            config,
+            training,
+            gateway=machines.gateway,
+            functions=machines.functions,
+            recorder=machines.recorder,
+            stop=stop,
+            job_id=job_id,
+            last_step=self.last_step,
+        )
         self.lengths = length_plan(self.hyper)
+
+    async def close(self) -> None:
+        await self.producer.close()
 
     async def weights_changed(self) -> None:
         self.policy_version = await self.push_weights()
@@ -154,7 +164,11 @@ class _Run(Trainer[Sample]):
         step, hyper, machines = self.position.step + 1, self.hyper, self.machines
         took, counts = Stopwatch(), machines.counters()
         with took("step"):
-            found, draws = await self.sample(step, took)
+            waited = Stopwatch()
+            with waited("batch"):
+                taken = await self.producer.take(Cursor.after(self.position))
+            found, draws = taken.found, taken.draws
+            took.add(taken.seconds)
             with took("adv"):
                 sampled = shape_rewards(found.sampled, self.lengths)
                 groups = found.kept_of(sampled)
@@ -168,7 +182,7 @@ class _Run(Trainer[Sample]):
                     scored=not self.config.distils,
                 )
             self.recorder.trajectories(step, sampled, split="train")
-            self.between_steps = False
+            self.between_steps, version = False, self.policy_version
             updates: dict[str, float] = {}
             penalties: list[list[float]] | None = None
             if hyper.kl_reward_coef > 0:
@@ -217,12 +231,16 @@ class _Run(Trainer[Sample]):
             "group/dropped_again": float(lost_again(lost)),
             "fully_async/count/total_generated_samples": float(self.position.sampled_groups),
             **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
+            **(version_measures(sampled, learned_at=version) if hyper.max_staleness else {}),
             **found.measures(),
             **self.judgement_measures(batch, sampled),
             **length_measures(groups, masked, self.lengths),
             **batch_measures(batch),
             **timing_measures(
-                took.seconds, sampled, trained_tokens=sum(len(pack.token_ids) for pack in taught)
+                took.seconds,
+                sampled,
+                trained_tokens=sum(len(pack.token_ids) for pack in taught),
+                waited_s=waited.seconds["batch"] if hyper.max_staleness else None,
             ),
             **counted_since(counts, machines.counters()),
             **updates,  # last: a KL penalty changed the rewards
@@ -253,51 +271,6 @@ class _Run(Trainer[Sample]):
             passes = repeat(batch, self.hyper.ppo_epochs)
             return batch, await asyncio.to_thread(critic.update, passes)
 
-    async def sample(self, step: int, took: Stopwatch) -> tuple[GroupFilter, list[Draw]]:
-        """Rollouts and rewards of a step: one batch of prompts, and what dynamic sampling asks for beyond it.
-
-        Raises:
-            TooManyFailures, NothingToTrain: the step cannot be trained on.
-        """
-        found, draws, missing = sieve(self.hyper), list[Draw](), self.hyper.batch_size
-        epoch, index = self.position.epoch, self.position.index
-        while missing and epoch < self.hyper.n_epochs:
-            draw = self.training.draw(
-                missing, batch_size=self.hyper.batch_size, seed=self.hyper.seed, epoch=epoch, index=index
-            )
-            draws.append(draw)
-            epoch, index = draw.next_epoch, draw.next_index
-            groups = await self.scored(step, draw, found.rounds, took)
-            where = msg("step {step}", step=step)
-            if found.rounds:
-                where += msg(", refill {rounds}", rounds=found.rounds)
-            found.add(groups)
-            try:
-                stop_if_too_many_failed(groups, self.hyper.max_failure_rate, where=where)
-            except TooManyFailures:
-                self.recorder.trajectories(step, tuple(found.sampled), split="train")
-                raise
-            missing = found.missing
-        try:
-            short = shortage(found, step=step, data_is_through=epoch >= self.hyper.n_epochs)
-        except NothingToTrain:
-            self.recorder.trajectories(step, tuple(found.sampled), split="train")
-            raise
-        if short is not None:
-            self.recorder.event("batch_not_full", short, step=step)
-        return found, draws
-
-    async def scored(self, step: int, draw: Draw, refill: int, took: Stopwatch) -> tuple[Group, ...]:
-        """The rollouts of one draw with their rewards; ids tell the refills of a step apart."""
-        machines = self.machines
-        prefix = (f"s{step}" if not refill else f"s{step}x{refill}") + self.position.retake
-        with took("rollout"):
-            plan, report = replace(self.rollouts, prefix=prefix), self.report(step, "rollout")
-            work = rollout(draw.samples, plan, machines.gateway, machines.functions, report)
-            groups = await self.stop.cutting(work)
-        with took("reward"):
-            return await self.stop.cutting(reward(groups, self.rewards, machines.functions))
-
     def taught_packs(self, batch: Batch) -> list[Pack]:
         """The packs that the learner computes: those with an advantage, or all where KL loss or entropy pull;
         none while the critic alone is warmed up."""
@@ -313,7 +286,14 @@ class _Run(Trainer[Sample]):
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
             groups = await self.stop.cutting(
-                validate(rows, f"v{at.step}{at.retake}", self.rollouts, self.rewards, self.machines, report)
+                validate(
+                    rows,
+                    f"v{at.step}{at.retake}",
+                    self.producer.rollouts,
+                    self.producer.rewards,
+                    self.machines,
+                    report,
+                )
             )
         self.recorder.trajectories(at.step, groups, split="validation")
         stop_if_too_many_failed(

@@ -82,19 +82,28 @@ def batch_measures(batch: Batch) -> Values:
 
 
 def timing_measures(
-    timings: Mapping[str, float], groups: Sequence[Group], *, trained_tokens: int, num_devices: int = 1
+    timings: Mapping[str, float],
+    groups: Sequence[Group],
+    *,
+    trained_tokens: int,
+    num_devices: int = 1,
+    waited_s: float | None = None,
 ) -> Values:
     """Seconds of the step's phases, and tokens by them.
 
     Units:
         timings: seconds by phase (`step`, `rollout`, `update_actor`, ...). trained_tokens: tokens that went
-        through the learner's forward and backward pass, a prefix shared by a group counted once.
+        through the learner's forward and backward pass, a prefix shared by a group counted once. waited_s:
+        how long the learner waited for the groups, where it learns while others are sampled; else it waits
+        for all of their rollouts and rewards.
     Returns:
         `timing/s/<phase>` for each; rates are NaN where their phase was not timed or took no time.
     """
     members = _members(groups)
     step, rollout, update = (timings.get(name, math.nan) for name in ("step", "rollout", "update_actor"))
     sampled = sum(member.num_sampled_tokens for member in members)
+    sampling = _ratio(rollout, step)
+    waited = rollout + timings.get("reward", 0.0) if waited_s is None else waited_s
     response = sum(response_length(member) for member in members)
     total = sum(total_length(member) for member in members)
     return {
@@ -107,8 +116,8 @@ def timing_measures(
         "perf/time_per_step": step,
         "perf/throughput": _ratio(total, step * num_devices),
         "perf/sampling_tokens_per_s": _ratio(sampled, rollout),
-        "fully_async/trainer/idle_ratio": _ratio(rollout + timings.get("reward", 0.0), step),
-        "fully_async/rollouter/idle_ratio": 1.0 - _ratio(rollout, step),
+        "fully_async/trainer/idle_ratio": _ratio(waited, step),
+        "fully_async/rollouter/idle_ratio": 1.0 - (1.0 if sampling > 1.0 else sampling),
     }
 
 
@@ -269,18 +278,30 @@ def _chance(scores: Sequence[float], k: int) -> float:
 
 
 def _version_measures(groups: Sequence[Group]) -> Values:
-    """How old the weights were that sampled, in policy versions behind the step's newest. Samples and
-    trajectories with a token that is behind count as stale."""
+    """How old the weights were that sampled, in policy versions behind the step's newest."""
+    ranges = [_versions(one) for group in groups for one in _turned(group)]
+    newest = max((high for _, high in ranges), default=0)
+    return {
+        "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
+        "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
+        "fully_async/count/current_param_version": float(newest) if ranges else math.nan,
+    }
+
+
+def version_measures(groups: Sequence[Group], *, learned_at: int) -> Values:
+    """What a step that was sampled ahead adds to these: staleness behind the policy version it is learned
+    from, and tokens of several versions in one trajectory. Samples and trajectories with a token that is
+    behind count as stale. Where every step samples with the newest weights, all of it could only be 0."""
     ranges_of_groups = [list(map(_versions, _turned(group))) for group in groups]
     ranges = [pair for of_group in ranges_of_groups for pair in of_group]
     newest = max((high for _, high in ranges), default=0)
+    newest = max(newest, learned_at)
     partial = [float(high != low) for low, high in ranges]
     stale = [[low < newest for low, _ in of_group] for of_group in ranges_of_groups]
     name = "fully_async"
     return {
         "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
         "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
-        f"{name}/count/current_param_version": float(newest) if ranges else math.nan,
         f"{name}/count/stale_samples_processed": float(sum(any(of_group) for of_group in stale)),
         f"{name}/count/stale_trajectory_processed": float(sum(map(sum, stale))),
         f"{name}/partial/total_partial_num": math.fsum(partial) if partial else math.nan,

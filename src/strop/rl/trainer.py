@@ -65,7 +65,10 @@ async def run_to_its_end(
     recorder.status(JobStatus.RUNNING)
     try:
         run = begin()
-        status = await run.start(resume_from) or await run.to_the_end()
+        try:
+            status = await run.start(resume_from) or await run.to_the_end()
+        finally:
+            await run.close()
     except asyncio.CancelledError:
         recorder.status(JobStatus.CANCELED)
         raise
@@ -146,6 +149,9 @@ class Trainer(ABC, Generic[Item]):
 
     async def weights_changed(self) -> None:
         """Make the weights of now the ones in use, where others than the learner use them."""
+
+    async def close(self) -> None:
+        """Give up what is still under way; the run is over."""
 
     @abstractmethod
     def position_after_return(self, left: TrainState) -> TrainState:

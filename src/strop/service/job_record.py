@@ -21,9 +21,9 @@ from strop.store.submissions import create_submission
 
 if TYPE_CHECKING:
     from strop.config.job import JobConfig
+    from strop.processes.mark import ProcessMark
     from strop.service.job_plan import JobPlan
     from strop.store.database import Database
-    from strop.store.processes import ProcessMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from strop.errors import ConflictError, StoreError
+from strop.processes.mark import this_process
 from strop.store.home import SERVER_FILE
-from strop.store.processes import this_process
 
 LOCK = "server.lock"
 """Held by the server that runs; its end, however it comes, frees it."""

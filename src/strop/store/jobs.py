@@ -12,10 +12,10 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
 from strop.locales import as_json, msg
+from strop.processes.mark import ProcessMark, is_gone, this_process
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
 from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
-from strop.store.processes import ProcessMark, is_gone, this_process
 from strop.store.tables import Base, Page, of_job, page_of
 
 
@@ -35,6 +35,7 @@ class JobRow(Base):
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
     error_said: Mapped[str | None] = mapped_column("error_zh", Written)
+    """The error with its parameters; older rows have it in Chinese, whence the column's name."""
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
@@ -83,7 +84,7 @@ def create_job(session: Session, job: Job) -> None:
 
 
 def workspace_of(session: Session, job_id: str) -> str | None:
-    """Whose job it is; None where there is none."""
+    """The workspace of a job; None where the job does not exist."""
     return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
 
 
@@ -151,7 +152,7 @@ def delete_job(session: Session, job_id: str) -> None:
         raise _missing(job_id)
     if not JobStatus(row.status).final:
         raise ConflictError(
-            f"job {job_id!r} is {row.status}; only ended jobs are deleted", fix="cancel it first"
+            f"job {job_id!r} is {row.status}; only a job that has ended can be deleted", fix="cancel it first"
         )
     session.execute(delete(JobRow).where(JobRow.job_id == job_id))
 

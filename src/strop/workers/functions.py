@@ -114,7 +114,7 @@ class FunctionPool:
         return reply
 
     def readings(self) -> dict[str, Reading]:
-        """How each function's instance stands, by name."""
+        """The state of each function's instance, by name."""
         return {name: instance.reading() for name, instance in self._instances.items()}
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class FunctionPool:
 
 
 def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
-    """What a job says of a function, as its worker is told."""
+    """A job's function -> what its worker has to know."""
     return WorkerSpec(
         name=config.label,
         classpath=config.fcmodel.classpath,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strop.cli import examiner as module
-from strop.cli.examiner import Examiner
+from strop.cli import job_record as module
+from strop.cli.job_record import Examiner
 from strop.diagnosis.record import REWARD
 from strop.errors import StoppedByDiagnosis
 

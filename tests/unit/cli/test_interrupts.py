@@ -71,14 +71,13 @@ def ends(code: str, folder: Path) -> tuple[int, str, str]:
         "strop.cli.interrupts",
         "signal",
         "enum",
-        "strop.cli.command_line",
         "asyncio",
         "strop.cli.commands",
         "typer",
         "rich.console",
-        "strop.cli.up",
+        "strop.cli.next_steps",
         "pydantic",
-        "strop.cli.resume",
+        "strop.cli.run_folder",
         "strop.config.loading",
     ],
 )
@@ -119,7 +118,7 @@ def test_ctrl_c_typed_at_the_command_while_it_loads_is_one_line(tmp_path):
     ) as command:
         try:
             assert command.stderr is not None
-            assert any("strop/cli/command_line.py" in line for line in command.stderr)
+            assert any("strop/cli/commands.py" in line for line in command.stderr)
             command.send_signal(signal.SIGINT)
             lines = [line.rstrip() for line in command.stderr]
         finally:

@@ -11,20 +11,21 @@ import pytest
 from rich.console import Console
 
 from fakes.jobs import write_job
+from strop.bilingual import both
 from strop.cli import local_run
 from strop.cli.job_record import HeardRecorder
+from strop.cli.next_steps import RunCommand
 from strop.cli.progress import LiveProgress
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
 from strop.errors import ConfigError, DataError, Problem, RequestError, StropError
-from strop.locales import FromOldStore
+from strop.processes.mark import this_process
 from strop.schema.job import PLANNED_EVENT, JobStatus
 from strop.schema.submission import LocalRun, Wanted
 from strop.store.checkpoints import list_checkpoints
 from strop.store.database import Database, open_database
 from strop.store.events import list_events
 from strop.store.jobs import get_job, process_of
-from strop.store.processes import this_process
 from strop.store.recorder import StoreRecorder
 from strop.store.submissions import get_submission, unfinished, wanted_of
 
@@ -82,7 +83,7 @@ def test_an_event_is_shown_at_once_while_the_database_refuses_it_and_is_recorded
     with HeardRecorder(database, job_id, show) as recorder:
         locked = sqlite3.connect(tmp_path / "strop.db", isolation_level=None)
         locked.execute("BEGIN IMMEDIATE")
-        recorder.event("checkpoint_failed", FromOldStore("the disk is full", "磁盘已满"), step=3)
+        recorder.event("checkpoint_failed", both("the disk is full", "磁盘已满"), step=3)
         assert out.getvalue() == "note  the disk is full\n"
         locked.rollback()
         locked.close()
@@ -90,7 +91,7 @@ def test_an_event_is_shown_at_once_while_the_database_refuses_it_and_is_recorded
     assert out.getvalue() == "note  the disk is full\n"
     with database.read() as session:
         (event,) = list_events(session, job_id).items
-    assert (event.kind, event.message, event.message_in("zh")) == (
+    assert (event.kind, event.message, event.message_zh) == (
         "checkpoint_failed",
         "the disk is full",
         "磁盘已满",
@@ -103,8 +104,8 @@ def test_a_note_is_shown_in_the_language_of_the_terminal_and_what_programs_read_
     monkeypatch.setenv("STROP_LANG", "zh")
     out = io.StringIO()
     show = local_run._shown_by(LiveProgress(Console(file=out, width=80)))
-    show(PLANNED_EVENT, FromOldStore("4 steps", "共 4 步"))
-    show("note", FromOldStore("slow", "较慢"))
+    show(PLANNED_EVENT, both("4 steps", "共 4 步"))
+    show("note", both("slow", "较慢"))
     assert out.getvalue() == "提示  较慢\n"
 
 
@@ -128,7 +129,7 @@ def test_wrong_input_is_told_as_such_and_anything_else_with_what_to_type_next(
     database: Database, config: JobConfig, job_id: str, error: type[ConfigError] | type[DataError]
 ) -> None:
     def failure(reason: Exception) -> StropError:
-        return local_run._failure(database, job_id, reason, asked(config), Path("job.yaml"), ({}, {}))
+        return local_run._failure(database, job_id, reason, asked(config), RunCommand(job=Path("job.yaml")))
 
     refused = failure(error("rows", [Problem(place="train.jsonl:2", message="is empty")]))
     assert isinstance(refused, RequestError)

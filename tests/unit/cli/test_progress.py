@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from strop.cli.progress import LiveProgress
-from strop.cli.pulse import Pulse
-from strop.locales import FromOldStore
+from strop.bilingual import both
+from strop.cli.progress import LiveProgress, Pulse
 from strop.tracing.event_bus import EventBus
 
 
@@ -73,7 +72,7 @@ def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
 def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
     monkeypatch.setenv("STROP_LANG", language)
     out = io.StringIO()
-    text = FromOldStore(
+    text = both(
         "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)",
         "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
     )
@@ -120,7 +119,7 @@ def test_what_takes_long_is_told_where_there_is_no_terminal_how_far_it_is_and_fo
 
 
 def test_a_run_without_a_terminal_is_busy_with_what_it_said_and_then_with_its_phases(monkeypatch) -> None:
-    monkeypatch.setattr("strop.cli.pulse.EVERY_S", 0.0)
+    monkeypatch.setattr("strop.cli.progress.EVERY_S", 0.0)
     out = io.StringIO()
     live = LiveProgress(Console(file=out, width=200))
     live.say("converting m to safetensors")

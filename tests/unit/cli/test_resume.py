@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strop.cli.resume import find_resumed
+from strop.cli.run_folder import find_resumed
 from strop.errors import CheckpointError, ConfigError
 from strop.learners.local.checkpoint import write_checkpoint
 from strop.schema.job import Job, JobStatus

@@ -219,6 +219,30 @@ async def _(folder: Path) -> None:
         await ran(folder / "b", right=fails, max_failure_rate=0.4)
 
 
+@probe("max_staleness")
+async def _(folder: Path) -> None:
+    async def order(bound: int) -> list[str]:
+        bench, told = Bench(folder / str(bound)), list[str]()
+        update, call = bench.learner.update, bench.functions.call
+
+        def learned(batch: Batch):
+            told.append(f"learn {batch.step}")
+            return update(batch)
+
+        async def asked(name, payload):
+            told.append(f"sample {payload.request_metadata.rollout_id.partition('-')[0]}")
+            return await call(name, payload)
+
+        bench.learner.update, bench.functions.call = learned, asked
+        await bench.train(job(max_steps=3, validation=False, max_staleness=bound), rows(8))
+        return list(dict.fromkeys(told))
+
+    assert await order(0) == ["sample s1", "learn 1", "sample s2", "learn 2", "sample s3", "learn 3"]
+    ahead = await order(2)
+    assert ahead.index("sample s2") < ahead.index("learn 2")
+    assert ahead.index("sample s3") < ahead.index("learn 2")
+
+
 def one_row_teaches(payload):
     if payload.request_metadata.sample_id != "train3":
         payload.agent_output.messages[-1]["content"] = "0"

@@ -14,6 +14,7 @@ from strop.rl.metrics import (
     timing_measures,
     total_length,
     validation_measures,
+    version_measures,
 )
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
@@ -239,8 +240,7 @@ def test_latencies_are_means_of_one_trajectory(values):
 
 def test_nothing_measured_is_nan_and_never_zero():
     values = rollout_measures((), epoch=0)
-    stale = (f"fully_async/count/stale_{what}_processed" for what in ("samples", "trajectory"))
-    counts = {"trace/training/epoch", "group/dropped", *stale}
+    counts = {"trace/training/epoch", "group/dropped"}
     assert {name for name, value in values.items() if not math.isnan(value)} == counts
     assert all(math.isnan(value) for value in validation_measures(()).values())
 
@@ -333,19 +333,41 @@ def test_pass_at_k_is_the_chance_that_one_of_k_answers_is_good():
     check_names(found)
 
 
-def test_staleness_counts_versions_behind_the_newest_token_of_the_step():
-    def sampled(rollout_id, *versions):
-        return member(
-            rollout_id, replace(turn([1], [2] * len(versions)), policy_versions=versions), reward=1.0
-        )
+def sampled_at(rollout_id, *versions):
+    return member(rollout_id, replace(turn([1], [2] * len(versions)), policy_versions=versions), reward=1.0)
 
-    values = rollout_measures([group("a", sampled("r1", 5, 5), sampled("r2", 3, 4, 5))], epoch=0)
-    expected = {
-        "trajectory/staleness/mean": 1.0,
-        "trajectory/staleness/max": 2.0,
+
+def test_staleness_counts_versions_behind_the_newest_token_of_the_step():
+    values = rollout_measures([group("a", sampled_at("r1", 5, 5), sampled_at("r2", 3, 4, 5))], epoch=0)
+    expected = {"trajectory/staleness/mean": 1.0, "trajectory/staleness/max": 2.0}
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_a_step_sampled_ahead_is_behind_the_weights_it_is_learned_from():
+    groups = [
+        group("a", sampled_at("r1", 5, 5), sampled_at("r2", 3, 4, 5)),
+        group("b", sampled_at("r3", 6)),
+    ]
+    values = version_measures(groups, learned_at=6)
+    assert values == {
+        "trajectory/staleness/mean": (1 + 3 + 0) / 3,
+        "trajectory/staleness/max": 3.0,
+        "fully_async/count/stale_samples_processed": 1.0,
+        "fully_async/count/stale_trajectory_processed": 2.0,
         "fully_async/partial/total_partial_num": 1.0,
-        "fully_async/partial/partial_ratio": 0.5,
+        "fully_async/partial/partial_ratio": 1 / 3,
         "fully_async/partial/max_partial_span": 2.0,
     }
-    assert {name: values[name] for name in expected} == expected
-    check_names(expected)
+    check_names(values)
+
+
+def test_what_could_only_be_0_is_not_told_of_a_step_that_sampled_with_the_newest_weights():
+    values = rollout_measures([group("a", sampled_at("r1", 5, 5))], epoch=0)
+    assert not [name for name in values if "stale_" in name or "/partial/" in name]
+
+
+def test_the_learner_is_idle_for_as_long_as_it_waits():
+    took = {"step": 10.0, "rollout": 12.0, "reward": 1.0}
+    ahead = timing_measures(took, [], trained_tokens=1, waited_s=2.0)
+    assert ahead["fully_async/trainer/idle_ratio"] == 0.2
+    assert ahead["fully_async/rollouter/idle_ratio"] == 0.0  # it sampled throughout, and before

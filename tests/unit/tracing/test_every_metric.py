@@ -35,6 +35,7 @@ from strop.rl.metrics import (
     rollout_measures,
     timing_measures,
     validation_measures,
+    version_measures,
 )
 from strop.rl.overlong import LengthPlan, length_measures
 from strop.rl.repeat_failures import lost_again
@@ -344,6 +345,7 @@ def of_rollouts() -> dict[str, float]:
     signal = rollout_measures((*GROUPS, TWINS, DULL), epoch=0)
     return {
         **rollout_measures(GROUPS, epoch=2, max_prompt_length=4),
+        **version_measures(GROUPS, learned_at=5),
         **{name: value for name, value in signal.items() if name.startswith("group/frac")},
         **length_measures(GROUPS, {"cut"}, plan),
         "trajectory/masked_ratio": length_measures(GROUPS, {"cut"}, mask)["trajectory/masked_ratio"],

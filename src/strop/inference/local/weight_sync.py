@@ -12,15 +12,17 @@ from strop.schema.weights import WeightsRef
 
 
 class SharedMemorySync:
-    """The engine copies the weights in memory, or from a folder, and lets go of its copy while they
-    change."""
+    """The engine copies the weights in memory, or from a folder, and lets go of its copy while they change;
+    one that `stays_awake` keeps its copy and samples on meanwhile."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, stays_awake: bool = False) -> None:
         self._engine = engine
+        self._stays_awake = stays_awake
 
     def push(self, weights: WeightsRef, *, version: int) -> int:
         self._engine.load_weights(tensors_of(weights), version=version)
         return self._engine.policy_version
 
     def sleep(self) -> None:
-        self._engine.drop_weights()
+        if not self._stays_awake:
+            self._engine.drop_weights()

@@ -61,9 +61,9 @@ class Supervisor:
             try:
                 await asyncio.to_thread(self.look)
             except StropError as error:
-                _log.error("the supervisor could not look after the jobs: %s", error)
+                _log.error("the supervisor could not check the jobs: %s", error)
             except Exception:  # noqa: BLE001 - a process edge: no job may stay unattended for another
-                _log.exception("the supervisor failed; it goes on")
+                _log.exception("the supervisor failed; it will try again")
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             except TimeoutError:
@@ -183,13 +183,13 @@ class Supervisor:
 
 def _next_try(ending: Message, deaths: int, reached: int, settings: Settings) -> Message:
     where = (
-        msg("goes on from the checkpoint of step {reached}", reached=reached)
+        msg("resumes from the checkpoint of step {reached}", reached=reached)
         if reached
-        else msg("begins anew")
+        else msg("starts over")
     )
     limit = settings.max_deaths
     return msg(
-        "the trainer {ending}; the job {where} (try {deaths} of {limit})",
+        "the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
         ending=ending,
         where=where,
         deaths=deaths,
@@ -204,7 +204,7 @@ def _reason(ending: Message, deaths: int, reached: int, tail: list[str]) -> Mess
         else msg("before the first checkpoint")
     )
     told = msg(
-        "the trainer {ending}; that makes {deaths} times {since}, so the job is given up",
+        "the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
         ending=ending,
         deaths=deaths,
         since=since,

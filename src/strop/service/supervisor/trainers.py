@@ -13,15 +13,15 @@ from pathlib import Path
 from strop.errors import StoreError
 from strop.locales import Message, msg
 from strop.memory import with_huge_pages
+from strop.processes import ending
+from strop.processes.ending import kill_group
+from strop.processes.mark import ProcessMark, is_gone, process_with
 from strop.schema.job import Job
 from strop.service.settings import Settings
 from strop.store.jobs import process_of
-from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
-_LAST_WORDS_S = 30.0
-"""A trainer whose job has ended closes its workers and its database within this."""
 
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
@@ -89,8 +89,7 @@ class Trainers:
         """End the trainer and its whole group now."""
         mark = process_of(job)
         if mark is not None and not is_gone(mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(mark.pid, signal.SIGKILL)
+            kill_group(mark.pid)
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
@@ -112,14 +111,6 @@ class Trainers:
         for child in self._children.values():
             if child.poll() is None:
                 child.returncode = 0  # else Popen takes a living child for forgotten, and warns
-        self._children.clear()
-
-    def end(self) -> None:
-        """Give every trainer whose job has ended the time to end, then end them all."""
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_LAST_WORDS_S)
-            child.wait()
         self._children.clear()
 
     def forget_log(self, job_id: str) -> None:
@@ -145,17 +136,13 @@ def exit_text(code: int | None) -> Message:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
-    'was killed by SIGKILL; mostly that is the system, out of memory'
+    'was killed by SIGKILL; usually the system has run out of memory'
     """
     if code is None:
-        return msg("ended without a word")
+        return msg("ended without an explanation")
+    text = ending.exit_text(code)
     if code >= 0:
-        return msg("exited with status {code} without a word", code=code)
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    told = msg("was killed by {name}", name=name)
+        text += msg(" without an explanation")
     if code == -signal.SIGKILL:
-        told += msg("; mostly that is the system, out of memory")
-    return told
+        text += msg("; usually the system has run out of memory")
+    return text
