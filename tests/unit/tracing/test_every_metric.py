@@ -22,7 +22,7 @@ from fakes.uniform import uniform_llama
 from strop.config.job import HyperParameters, TruncationPolicy
 from strop.data.dataset import Draw
 from strop.learners.local.objective import distilled
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.teacher import Teacher
 from strop.rl import offline, stopwatch, update_metrics
 from strop.rl.batch import pack
@@ -175,9 +175,9 @@ def of_teacher() -> dict[str, float]:
     )
     asked = [rollout("a", 1, 0.0), rollout("b", 2, 0.0), rollout("c", 9, 0.0)]
     answered = with_rows([pack(asked)], teacher_logprobs=teacher.score([pack(asked)]).logprobs)
-    [forest] = make_forests(answered, max_nodes=100)
-    old_ST = torch.full(forest.mask_ST.shape, -LN4, dtype=torch.float64)
-    _, told = distilled(forest, old_ST, num_tokens=3)
+    [trees] = pack_trees(answered, max_nodes=100)
+    old_ST = torch.full(trees.mask_ST.shape, -LN4, dtype=torch.float64)
+    _, told = distilled(trees, old_ST, num_tokens=3)
     return {**told, **distillation_measures(GROUPS)}
 
 
