@@ -314,25 +314,19 @@ def check_offline(
 
 
 def _by_characters(path: Path, form: TrainingType) -> OfflineFile:
-    from strop.data.dataset import numbered_lines
-    from strop.data.offline_rows import read_offline_row
+    from strop.data.reading import read_offline
 
-    problems: list[Problem] = []
-    lengths: list[int] = []
-    pairs = 0
-    for number, line in numbered_lines(path):
-        row, found, _ = read_offline_row(line, f"{path}:{number}", row=number, file_stem=path.stem, form=form)
-        problems += found
-        if row is not None:
-            lengths.append(
-                sum(len(str(one.get("content") or "")) for one in row.messages) + len(row.text or "")
-            )
-            pairs += len(row.candidates) > 1
-    if not lengths and not problems:
+    rows = read_offline(path, form)
+    problems = [*rows.problems]
+    if not rows.num_rows:
         problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
     if problems:
         raise DataError(str(path), problems)
-    return OfflineFile(file=str(path), rows=len(lengths), pairs=pairs, taught=None, lengths=tuple(lengths))
+    lengths = tuple(
+        sum(len(str(one.get("content") or "")) for one in row.messages) + len(row.text) for row in rows.good
+    )
+    pairs = sum(len(row.candidates) > 1 for row in rows.good)
+    return OfflineFile(file=str(path), rows=len(lengths), pairs=pairs, taught=None, lengths=lengths)
 
 
 def _loaded(path: Path, form: TrainingType, max_length: int, tokens: TextTokens) -> Dataset[Example]:

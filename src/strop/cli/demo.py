@@ -107,11 +107,11 @@ def example() -> Path:
 
 def answered(database: Database, ended: Mapping[str, Any], config: JobConfig) -> list[tuple[str, Trajectory]]:
     """The first held-out questions with what the trained model said in the last validation, greedily."""
-    from strop.data.dataset import load_dataset
+    from strop.data.reading import read_samples
     from strop.store.trajectories import list_trajectories
 
     (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "validation")
-    samples = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0).samples
+    samples = read_samples(rows).good
     last = ended["validation"][-1]["step"]
     asked: list[tuple[str, Trajectory]] = []
     with database.read() as session:

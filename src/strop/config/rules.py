@@ -20,7 +20,7 @@ from strop.diagnosis.texts import RULES
 from strop.functions.preset_catalogue import preset_problems
 from strop.schema.finding import Severity
 from strop.schema.function import FunctionType
-from strop.trackers.extras import missing_extra
+from strop.trackers.sink import missing_extra
 
 ARK_MAX_REWARDS = 5
 ARK_WEIGHTS = (0.01, 1000.0)

@@ -80,7 +80,9 @@ async def signed_in(request: Request, services: ServicesHere) -> None:
         check_origin(request, services.settings.public_url)
         given = request.headers.get("x-csrf-token") or str((await request.form()).get("csrf", ""))
         if not services.signer.holds(given, _PURPOSE, token):
-            raise ForbiddenError("this form is not of your session", fix="load the page again and repeat")
+            raise ForbiddenError(
+                "this form does not belong to your session", fix="load the page again and repeat"
+            )
 
 
 SignedIn = Depends(signed_in)
@@ -99,7 +101,7 @@ def check_origin(request: Request, public_url: str | None) -> None:
     here = {request.headers.get("host"), _host(public_url) if public_url else None}
     elsewhere = origin is not None and origin.partition("://")[2] not in here
     if elsewhere or site not in ("same-origin", "none"):
-        raise ForbiddenError("this form stood on another site", fix="use the forms of this console")
+        raise ForbiddenError("this form was sent from another site", fix="use the forms of this console")
 
 
 def _host(url: str) -> str:

@@ -32,7 +32,8 @@ SENTENCES = {
     "the blob store has lost {key}": "存储中已找不到 {key}",
     "upload it again": "请重新上传",
     # what cannot be done now
-    "job {job} is {status}; only ended jobs are deleted": "任务 {job} 处于 {status}；只能删除已结束的任务",
+    "job {job} is {status}; only a job that has ended can be deleted":
+        "任务 {job} 为 {status}；只能删除已结束的",
     "cancel it first": "请先取消",
     "job {job} is {status} and cannot be paused": "任务 {job} 处于 {status}，不能暂停",
     "job {job} is {status} and cannot become {other}": "任务 {job} 处于 {status}，不能变为 {other}",
@@ -40,13 +41,12 @@ SENTENCES = {
     "job {job} is {status}; only a paused job can be resumed": "任务 {job} 为 {status}，只有暂停的任务可继续",
     "start a new job, with a published checkpoint's name as its model": "请以已发布的模型名为起点新建任务",
     "job {job} is a `strop run` of its own": "任务 {job} 由单独的 `strop run` 运行",
-    "cancel it, or press Ctrl-C where it runs; strop run --resume goes on with it":
+    "cancel it, or press Ctrl-C where it runs; strop run --resume continues it":
         "请取消它，或在运行它的终端按 Ctrl-C；之后可用 strop run --resume 继续",
     "the model {model} is deployed as {names}": "模型 {model} 正以 {names} 部署",
     "delete the deployment first": "请先删除该部署",
     "the model {model} is in the operator's table": "模型 {model} 属于管理员的模型表",
-    "the model name {model} is taken, and what it stands for does not change":
-        "模型名 {model} 已被占用，其含义不可更改",
+    "the model name {model} is taken": "模型名 {model} 已被占用",
     "choose another name, or remove that one first: strop models remove NAME":
         "请换一个名字，或先移除它：strop models remove 名称",
     "there is a deployment {deployment} already": "部署 {deployment} 已存在",
@@ -59,7 +59,7 @@ SENTENCES = {
     "another file is being checked": "正在检查另一个文件",
     "repeat it in a moment": "请稍后再试",
     # what was sent
-    "{key} is no name of a key": "{key} 不能作为密钥名",
+    "{key} cannot name a key": "{key} 不能作为密钥名",
     "take 1 to 100 characters": "请使用 1 到 100 个字符",
     "no file in the request": "请求中没有文件",
     "send it as the part `files`, with a file name": "请以带文件名的 `files` 字段发送",
@@ -69,11 +69,11 @@ SENTENCES = {
     "ask for at most {count}": "每次最多 {count} 条",
     # who asks
     "the API key has been revoked": "API 密钥已吊销",
-    "the API key is none of this server's": "API 密钥无效：不属于此服务",
+    "the API key does not belong to this server": "API 密钥无效：不属于此服务",
     "set DASHSCOPE_API_KEY to a key that `strop keys` made": "请使用 `strop keys` 创建的密钥",
-    "this form is not of your session": "此表单不属于你的会话",
+    "this form does not belong to your session": "此表单不属于你的会话",
     "load the page again and repeat": "请刷新页面后重试",
-    "this form stood on another site": "此表单来自其他网站",
+    "this form was sent from another site": "此表单来自其他网站",
     "use the forms of this console": "请使用本控制台的表单",
     "this link has been used or is too old; sign in with an API key":
         "此链接已使用过或已过期；请用 API 密钥登录",

@@ -24,7 +24,7 @@ from strop.console.pages import BASE, page
 from strop.console.requests import CallerHere, ServicesHere
 from strop.console.words import pretty
 from strop.data.dataset import load_dataset, numbered_lines
-from strop.data.offline_rows import read_offline_row
+from strop.data.reading import read_offline
 from strop.errors import DataError, Problem, RequestError, ThrottledError
 from strop.schema.file import StoredFile
 from strop.service import files
@@ -195,23 +195,12 @@ def _report(path: Path, form: TrainingType) -> Report:
             if count > MAX_CHECK_ROWS:
                 return Report(too_large=True)
         if form.offline:
-            return _offline_report(path, form)
+            rows = read_offline(path, form)
+            return Report(num_rows=rows.num_rows, problems=[_named(one, path) for one in rows.problems])
         dataset = load_dataset(path, max_prompt_length=_FOREVER, prompt_length=lambda messages, tools: 0)
         return Report(num_rows=len(dataset), notes=dataset.notes)
     except DataError as error:
         return Report(problems=[_named(problem, path) for problem in error.problems])
-
-
-def _offline_report(path: Path, form: TrainingType) -> Report:
-    problems: list[Problem] = []
-    num_rows = 0
-    for number, line in numbered_lines(path):
-        _, found, _ = read_offline_row(
-            line, f"{path.name}:{number}", row=number, file_stem=path.stem, form=form
-        )
-        problems += found
-        num_rows += 1
-    return Report(num_rows=num_rows, problems=problems)
 
 
 def _named(problem: Problem, path: Path) -> Problem:

@@ -25,8 +25,8 @@ from strop.errors import MissingError
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job
 from strop.schema.responses import without_nulls
+from strop.service.job_history import trajectory_values
 from strop.service.services import Services
-from strop.service.trajectories import trajectory_values
 from strop.store.jobs import get_job
 from strop.store.trajectory_lists import (
     Brief,

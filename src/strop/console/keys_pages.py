@@ -26,7 +26,7 @@ def create(
     request: Request, services: ServicesHere, caller: CallerHere, name: Annotated[str, Form(max_length=100)]
 ) -> Response:
     if not name.strip() or not name.isprintable():
-        raise RequestError(f"{name!r} is no name of a key", fix="take 1 to 100 characters")
+        raise RequestError(f"{name!r} cannot name a key", fix="take 1 to 100 characters")
     with services.database.write() as session:
         _, text = create_key(session, caller.workspace_id, name.strip())
     return _page(request, services, caller, text)

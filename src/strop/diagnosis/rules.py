@@ -221,7 +221,7 @@ def p7_slower(record: Record) -> Seen | None:
 
 
 def p8_garbled(record: Record) -> Seen | None:
-    """Much of the answers is no writing, on two steps in a row."""
+    """Much of the answers is not writing, on two steps in a row."""
     shares = record.curve("text/garbled").last(2)
     if len(shares) < 2 or min(shares) < _GARBLED:
         return None

@@ -41,7 +41,7 @@ RULES: dict[str, RuleText] = {
             "奖励停滞且策略几乎不动：学习率过小、奖励对所有回答都一样，或数据太少。",
         ),
         advice=(
-            "Look at group/frac_zero_std first: near 1, the reward tells no answer from another, so mend the reward or "
+            "Look at group/frac_zero_std first: near 1, the reward does not tell answers apart, so fix the reward or "
             "choose samples that are solved sometimes. Else raise learning_rate by 1.5 to 2 times.",
             "先看 group/frac_zero_std：接近 1 说明奖励无法区分回答，应修正奖励或换成有时能做对的样本；否则将 "
             "learning_rate 提高 1.5～2 倍。",
@@ -97,7 +97,7 @@ RULES: dict[str, RuleText] = {
             "训练奖励上升而验证停滞或下降，同时回答变长或某个奖励分量独占增益：策略在钻奖励的空子。",
         ),
         advice=(
-            "Read the trajectories named here, find what is paid for without being wanted, and mend the reward: normalise by "
+            "Read the trajectories named here, find what is rewarded without being wanted, and fix the reward: normalise by "
             "length, lower the weight of the part that grew.",
             "阅读此处列出的轨迹，找出不该得分却得分的行为并修正奖励：按长度归一、降低独占增益的分量权重。",
         ),
@@ -133,7 +133,7 @@ RULES: dict[str, RuleText] = {
         _ALARM,
         title=("Garbled output", "输出乱码"),
         cause=(
-            "Answers are no language any more: broken characters or scripts mixed within words. Mostly the policy was torn "
+            "Answers are no longer language: broken characters or scripts mixed within words. Mostly the policy was torn "
             "away by too large updates (P3).",
             "回答已不成语言：出现损坏字符或单词内混杂多种文字；多由更新过大（P3）引起。",
         ),

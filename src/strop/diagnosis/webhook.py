@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 QUEUE_LIMIT = 100
 TIMEOUT_S = 5.0
 RETRY_S: Sequence[float] = (1.0, 4.0, 15.0)
-"""Between the tries of one message; then it is given up, and told of."""
+"""Seconds between the tries of one message; then it is given up, and an event says so."""
 
 GRACE_S = 8.0
 """For what waits, once the run has ended: a try that is under way, and one for each message behind it."""
@@ -49,7 +49,7 @@ class Webhook:
     def __init__(
         self, config: WebhookConfig, tell: Callable[[str], None], *, retry_s: Sequence[float] = RETRY_S
     ) -> None:
-        """`tell` hears of messages that could not be delivered."""
+        """`tell` is called for messages that could not be delivered."""
         self._config = config
         self._tell = tell
         self._retry_s = tuple(retry_s)
@@ -127,7 +127,7 @@ class Webhook:
         import httpx
 
         try:
-            # Its answer's body is nobody's business, and may be without end.
+            # The answer's body is not needed, and may never end.
             with client.stream(
                 "POST", self._config.url, content=body, headers=self._headers(message_id, body)
             ) as reply:

@@ -47,9 +47,7 @@ class HeaderTimeoutProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """In JSON, as every reply: uvicorn's own is plain text."""
         identity = str(uuid.uuid4())
-        text = (
-            f"this is no HTTP request, or its line and headers are longer than {MAX_HEAD_BYTES // 1024} KiB"
-        )
+        text = f"this is not an HTTP request, or its headers are longer than {MAX_HEAD_BYTES // 1024} KiB"
         reply = failure("/", identity, 400, text)
         headers = [*reply.raw_headers, (b"x-request-id", identity.encode()), (b"connection", b"close")]
         for event in (

@@ -1,7 +1,7 @@
 """Bytes of a body -> JSON that means one thing, or a whole form; else a 400 that says where it is not.
 
-Python's own reader takes a name that stands twice (the last one wins), NaN and nesting that breaks whatever
-walks it later; that of forms takes one that was cut off. Every route below `/api/v1` goes through here.
+Python's own reader accepts a name that is used twice (the last one wins), NaN, and nesting that breaks what
+walks it later; that of forms accepts one that was cut off. Every route below `/api/v1` goes through here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Strict(Request):
             tail = (tail + chunk)[-len(end) - _AFTER_END_BYTES :]
             yield chunk
         if end not in tail:
-            raise RequestError("the form stops before its last boundary", fix="send it again, whole")
+            raise RequestError("the form ends before its last boundary", fix="send it again, whole")
 
     async def json(self) -> Any:
         try:
@@ -104,12 +104,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise RequestError(f"the name {twice[:100]!r} stands twice in one object", fix="write it once")
+        raise RequestError(f"the name {twice[:100]!r} is used twice in one object", fix="write it once")
     return found
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _walk(value: Any) -> None:
@@ -122,7 +122,7 @@ def _walk(value: Any) -> None:
         if depth > MAX_DEPTH or num_values > MAX_VALUES:
             what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_VALUES} values"
             raise RequestError(
-                f"{place[:200] or 'the body'}: more than this server reads: {what}", fix="send less"
+                f"{place[:200] or 'the body'}: more than this server accepts: {what}", fix="send less"
             )
         if isinstance(one, dict):
             for name, item in cast("dict[str, Any]", one).items():
@@ -140,12 +140,12 @@ def _walk(value: Any) -> None:
 def _check_text(place: str, text: str) -> None:
     """No file, process or database can hold these."""
     if "\0" in text:
-        raise RequestError(f"{_printable(place)}: holds a NUL character", fix="leave it out")
+        raise RequestError(f"{_printable(place)}: contains a NUL character", fix="leave it out")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise RequestError(
-            f"{_printable(place)}: half a character at {error.start}: a surrogate that stands alone",
+            f"{_printable(place)}: half a character at {error.start}: a lone surrogate",
             fix="send the text as UTF-8",
         ) from None
 

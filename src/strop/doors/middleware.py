@@ -60,7 +60,7 @@ class RequestMiddleware:
             if path.startswith(GUARDED) and path not in OWN_TOKENS:
                 state["caller"] = await self._caller(scope)
             if "\0" in path or b"%00" in scope["query_string"]:  # no database takes it
-                raise RequestError("the address holds a NUL character", fix="leave %00 out of it")
+                raise RequestError("the address contains a NUL character", fix="leave %00 out of it")
             limit = self._limit(path)
             if _announced(scope) > limit:
                 await failure(path, identity, 413, _too_large(limit))(scope, receive, guarded)
@@ -76,7 +76,7 @@ class RequestMiddleware:
             return
         except UnicodeEncodeError:  # JSON can hold half a character; no file, database or process can
             if not guarded.started:
-                message = "the request holds text that is no Unicode: a surrogate that stands alone"
+                message = "the request holds text that is not valid Unicode: a lone surrogate"
                 await failure(path, identity, 400, message)(scope, receive, guarded)
         except Exception:  # noqa: BLE001 - the HTTP edge: a 500 in JSON, and the traceback in the log
             _log.exception("%s %s failed (request_id %s)", scope["method"], path, identity)

@@ -69,7 +69,7 @@ class Cgroup:
     def of_name(
         cls, name: str, *, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")
     ) -> Cgroup | None:
-        """The group that another process made under that name, as far as it is still there."""
+        """The group that another process made under that name; None if it is gone."""
         places = _places(own)
         wanted = f"strop-{name}"
         unified = root / places.get("", "").lstrip("/")
@@ -79,7 +79,7 @@ class Cgroup:
         return cls(folders) if folders else None
 
     def kill(self, *, limit_s: float = 10.0) -> None:
-        """End every process in it: first nobody may fork, so that nobody can outrun the killing."""
+        """End every process in it: first forking is forbidden, so that no process outruns the killing."""
         for folder in set(self._folders.values()):
             _write(folder / "pids.max", "0")
             _write(folder / "cgroup.kill", "1")

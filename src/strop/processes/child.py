@@ -174,7 +174,7 @@ class Child:
     def ending(self) -> str:
         """How the process ended, as the end of a sentence."""
         if self._nonsense:
-            return f"was ended: what came on its channel is no event ({self._nonsense})"
+            return f"was ended: it wrote to its channel what is not an event ({self._nonsense})"
         code = self._popen.poll()
         if code is None:
             return "is ending"

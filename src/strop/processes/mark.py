@@ -16,7 +16,10 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessMark:
-    """A process, told apart from all others for ever. `started` is opaque: compared, never computed with."""
+    """A process, distinguishable from every other one, later ones with its id included.
+
+    `started` is opaque: compared, never computed with.
+    """
 
     host: str
     pid: int
@@ -43,13 +46,13 @@ def _mine(pid: int) -> ProcessMark:
 
 
 def process_with(pid: int) -> ProcessMark | None:
-    """The mark of a living process of this machine; None if there is none."""
+    """The mark of a living process of this machine; None if it does not exist."""
     started = _started(pid)
     return None if started is None else ProcessMark(host=socket.gethostname(), pid=pid, started=started)
 
 
 def is_gone(mark: ProcessMark) -> bool:
-    """Whether the process has surely ended; of another machine's process nothing is sure."""
+    """Whether the process has certainly ended; of another machine's process that is never certain."""
     if mark.host != socket.gethostname():
         return False
     found = _started(mark.pid)
@@ -57,7 +60,7 @@ def is_gone(mark: ProcessMark) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """Boot and start time of a process; None if there is none, or only a zombie that its parent left."""
+    """Boot and start time of a process; None if it does not exist, or is a zombie."""
     if not _BOOT.exists():  # not Linux
         return _created(pid)
     # Not psutil's start time: that is a float which moves with the machine's clock.

@@ -64,7 +64,7 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
         ) from error
     if len(members) > limits.bundle_entries:
         raise RequestError(
-            f"the zip has {len(members)} members, at most {limits.bundle_entries} are taken",
+            f"the zip has {len(members)} members, at most {limits.bundle_entries} are allowed",
             fix="leave data, environments and caches out of it",
         )
     entries: dict[str, Entry] = {}
@@ -79,7 +79,7 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
     unpacked = sum(entry.size for entry in entries.values())
     if unpacked > limits.unpacked_bytes:
         raise RequestError(
-            f"the zip unpacks to {unpacked // MIB} MiB, at most {limits.unpacked_bytes // MIB} MiB are taken"
+            f"the zip unpacks to {unpacked // MIB} MiB; the limit is {limits.unpacked_bytes // MIB} MiB"
         )
     if not entries:
         raise RequestError("the zip is empty", fix="check the folder that is packed (zipdir)")
@@ -101,7 +101,7 @@ def _check_table(path: Path, limits: Limits) -> None:
     if num_bytes > limits.bundle_entries * _TABLE_BYTES_AN_ENTRY:
         raise RequestError(
             f"the zip's table of contents has {num_bytes} bytes; "
-            f"at most {limits.bundle_entries} members are taken",
+            f"at most {limits.bundle_entries} members are allowed",
             fix="leave data, environments and caches out of it",
         )
 
@@ -116,7 +116,7 @@ def _checked(member: zipfile.ZipInfo) -> Entry | None:
     kind = stat.S_IFMT(mode)
     if kind == stat.S_IFLNK:
         raise RequestError(
-            f"the zip's member {name!r} is a link; only files are taken", fix="pack its target instead"
+            f"the zip's member {name!r} is a link; only files are allowed", fix="pack its target instead"
         )
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise RequestError(f"the zip's member {name!r} is neither a file nor a folder")
@@ -133,7 +133,7 @@ def _checked(member: zipfile.ZipInfo) -> Entry | None:
         or len(parts) > MAX_DEPTH
         or any(len(part.encode("utf-8", "replace")) > 255 for part in parts)
     ):
-        raise RequestError(f"the zip's member {name[:200]!r} is no path inside the bundle")
+        raise RequestError(f"the zip's member {name[:200]!r} is not a path inside the bundle")
     if member.is_dir():
         return None
     return Entry(name=str(path), size=member.file_size, executable=bool(mode & 0o100), member=member)

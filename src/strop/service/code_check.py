@@ -17,17 +17,17 @@ def check_class(folder: Path, name: str, func: str) -> None:
     RequestError: there is no such file, it is not Python, or nothing in it has that name.
     """
     if not func.isidentifier():
-        raise RequestError(f"func: {func[:100]!r} is no class name", fix="e.g. RewardProcessor")
+        raise RequestError(f"func: {func[:100]!r} is not a class name", fix="e.g. RewardProcessor")
     file = folder / name
     if name.startswith("/") or ".." in Path(name).parts or not name.endswith(".py"):
         raise RequestError(
-            f"name: {name[:200]!r} is no Python file of the bundle", fix="e.g. functions/reward.py"
+            f"name: {name[:200]!r} is not a Python file of the bundle", fix="e.g. functions/reward.py"
         )
     if not file.is_file():
         here = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py"))
         raise RequestError(f"name: the bundle has no file {name!r}", fix=_near(name, here))
     if file.stat().st_size > MAX_SOURCE_BYTES:
-        raise RequestError(f"{name}: {file.stat().st_size} bytes are no source file")
+        raise RequestError(f"{name}: {file.stat().st_size} bytes are too many for a source file")
     try:
         # As an import decodes it; the parser alone lets bytes in comments pass that an import refuses.
         tree = ast.parse(decode_source(file.read_bytes()), filename=name)

@@ -223,7 +223,9 @@ class Planner:
         """A reward that needs no registered code; its name and parameters are the flow's to check."""
         if one.type is not None or one.entity_id is not None:
             self._complain(
-                f"{one.place}.preset", "stands beside an id, or as a rollout", "a preset is a reward"
+                f"{one.place}.preset",
+                "cannot be combined with an id, or be a rollout",
+                "a preset is a reward",
             )
         preset: dict[str, Any] = {"preset": one.preset, "params": dict(one.params), **one.settings}
         return preset | ({"name": one.name} if one.name else {})

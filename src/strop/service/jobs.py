@@ -231,7 +231,7 @@ def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bo
     if submission is None or (submission.owner is not None and not may_cancel):
         raise ConflictError(
             f"job {job_id!r} is a `strop run` of its own",
-            fix="cancel it, or press Ctrl-C where it runs; strop run --resume goes on with it",
+            fix="cancel it, or press Ctrl-C where it runs; strop run --resume continues it",
         )
     return job
 

@@ -125,7 +125,7 @@ def usable(layer: Layer, home: Path) -> Path:
         tail = "\n".join(layer.log.splitlines()[-15:])
         raise FunctionError(
             f"layer {layer.layer_code!r} could not be built:\n{tail}",
-            fix="mend requirements.txt and register again",
+            fix="fix requirements.txt and create the layer again",
         )
     python = layer_python(home, layer.layer_code)
     if python is None:

@@ -83,7 +83,7 @@ def mark_published(session: Session, checkpoint_id: str) -> None:
 
 
 def mark_removed(session: Session, folder: Path) -> None:
-    """Say that a folder is gone, of whatever job: a resumed run tidies up after the one it goes on from."""
+    """Note that a folder is gone, of whichever job: a resumed run also removes older checkpoints."""
     gone = (CheckpointRow.folder == str(folder)) & CheckpointRow.removed_at.is_(None)
     session.execute(update(CheckpointRow).where(gone).values(removed_at=datetime.now(UTC)))
 

@@ -93,7 +93,7 @@ def record_progress(session: Session, progress: Progress) -> None:
 
 
 def find_progress(session: Session, job_id: str) -> Progress | None:
-    """None while the job has told of none."""
+    """None until the job has reported some."""
     row = session.get(ProgressRow, job_id)
     if row is None:
         return None

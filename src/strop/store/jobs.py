@@ -83,7 +83,7 @@ def create_job(session: Session, job: Job) -> None:
 
 
 def workspace_of(session: Session, job_id: str) -> str | None:
-    """Whose job it is; None where there is none."""
+    """The workspace of a job; None where the job does not exist."""
     return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
 
 
@@ -151,7 +151,7 @@ def delete_job(session: Session, job_id: str) -> None:
         raise _missing(job_id)
     if not JobStatus(row.status).final:
         raise ConflictError(
-            f"job {job_id!r} is {row.status}; only ended jobs are deleted", fix="cancel it first"
+            f"job {job_id!r} is {row.status}; only a job that has ended can be deleted", fix="cancel it first"
         )
     session.execute(delete(JobRow).where(JobRow.job_id == job_id))
 

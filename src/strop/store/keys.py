@@ -53,7 +53,7 @@ class ApiKeyRow(Base):
 
 
 def ensure_workspace(session: Session, name: str) -> Workspace:
-    """The workspace of that name, made where there is none. `default` has its name as its id."""
+    """The workspace of that name, created where it does not exist. The id of `default` is its name."""
     row = session.scalars(select(WorkspaceRow).where(WorkspaceRow.name == name)).first()
     if row is None:
         row = WorkspaceRow(workspace_id=_workspace_id(name), name=name, created_at=datetime.now(UTC))
@@ -73,7 +73,9 @@ def create_key(session: Session, workspace_id: str, name: str) -> tuple[ApiKey, 
         ConflictError: the workspace has a living key of that name.
     """
     if any(key.name == name for key in list_keys(session, workspace_id) if key.revoked_at is None):
-        raise ConflictError(f"there is a key {name!r} already", fix="choose another name, or revoke that one")
+        raise ConflictError(
+            f"a key named {name!r} exists already", fix="choose another name, or revoke that one"
+        )
     text = PREFIX + secrets.token_urlsafe(32)
     row = ApiKeyRow(
         key_id=f"key-{secrets.token_hex(8)}",
@@ -117,7 +119,9 @@ def caller_of(session: Session, text: str) -> Caller:
     row = session.scalars(select(ApiKeyRow).where(ApiKeyRow.digest == _digest(text))).first()
     if row is None or row.revoked_at is not None:
         message = (
-            "the API key has been revoked" if row is not None else "the API key is none of this server's"
+            "the API key has been revoked"
+            if row is not None
+            else "the API key does not belong to this server"
         )
         raise AccessError(message, fix="set DASHSCOPE_API_KEY to a key that `strop keys` made")
     return Caller(workspace_id=row.workspace_id, key_id=row.key_id, key_name=row.name)

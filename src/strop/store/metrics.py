@@ -133,7 +133,7 @@ def last_values(session: Session, job_id: str, names: Collection[str]) -> dict[s
 
 
 def sum_of(session: Session, job_id: str, name: str) -> float | None:
-    """All values of a curve together; None where there are none."""
+    """The sum of a curve's values; None where it has none."""
     query = select(func.sum(MetricRow.value, type_=MetricRow.value.type))
     value = session.scalar(query.where(MetricRow.job_id == job_id, MetricRow.name == name))
     return None if value is None or math.isnan(value) else value

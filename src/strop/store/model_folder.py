@@ -20,7 +20,7 @@ def models_folder() -> Path:
 
 
 def published_folder(name: str) -> Path | None:
-    """Where the published model `name` lies; None if there is none."""
+    """The folder of the published model `name`; None if it does not exist."""
     if not _NAME.fullmatch(name):
         return None
     folder = models_folder() / name

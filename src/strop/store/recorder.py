@@ -46,7 +46,7 @@ class StoreRecorder:
     """Writes everything that happens to one job.
 
     Raises:
-        StoreError: when made, if there is no such job; `flush` and `close`, if something was not written;
+        StoreError: when made, if the job does not exist; `flush` and `close`, if something was not written;
             any record, if the database refuses and the queue is full, or after `close`.
     Concurrency:
         Every method may be called from any thread. Records are written in the order they were accepted.
@@ -153,7 +153,7 @@ class StoreRecorder:
     def note(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> Event:
-        """Record an event, and give it as it is recorded."""
+        """Record an event. Returns it as it is recorded."""
         event = Event(
             job_id=self._job_id,
             kind=kind,

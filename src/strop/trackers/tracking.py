@@ -96,7 +96,7 @@ def tracking(trackers: Sequence[TrackerConfig], run: TrackedRun, tell: Tell) -> 
 
 
 class _Fed:
-    """One tracker's process, with a thread that writes to it and one that hears it."""
+    """One tracker's process, with a thread that writes to it and one that reads from it."""
 
     def __init__(self, tracker: TrackerConfig, run: TrackedRun, tell: Tell, command: Sequence[str]) -> None:
         self._name = tracker.type.value

@@ -170,7 +170,7 @@ async def _run_while_connected(
     try:
         return await executor.run(payload, headers)
     except asyncio.CancelledError:
-        if not gone or call.uncancel() > 0:  # whoever else ends this call is to see it ended
+        if not gone or call.uncancel() > 0:  # another canceller must see the call end
             raise
         return Failure(http_status=499, error_code="cancelled", message="The client closed the connection.")
     finally:

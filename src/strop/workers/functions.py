@@ -146,7 +146,7 @@ class FunctionPool:
 
 
 def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
-    """What a job says of a function, as its worker is told."""
+    """A job's function -> what its worker has to know."""
     return WorkerSpec(
         name=config.label,
         classpath=config.fcmodel.classpath,

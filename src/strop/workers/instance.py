@@ -130,10 +130,10 @@ class Instance:
         return reply
 
     async def restart(self, spec: WorkerSpec | None = None) -> None:
-        """Replace every worker by a new one, of `spec` where one is given; calls go on meanwhile.
+        """Replace every worker by a new one, of `spec` where one is given; calls are served meanwhile.
 
         Raises:
-            FunctionError: a new worker does not start; those that are not replaced yet go on.
+            FunctionError: a new worker does not start; workers that were not replaced yet keep running.
         """
         before = self.spec
         self.spec = spec or before

@@ -57,7 +57,7 @@ def requirement_lines(requirements: str) -> list[str]:
 
 
 def layer_python(home: Path, code: str) -> Path | None:
-    """The interpreter of a finished layer; None while there is none."""
+    """The interpreter of a finished layer; None before it is finished."""
     python = home / "layers" / code / "bin" / "python"
     return python if python.exists() else None
 
@@ -133,7 +133,7 @@ def _run(command: list[str], log: Path, limit_s: float, *, new: bool = False) ->
             )
         except subprocess.TimeoutExpired as error:
             raise FunctionError(
-                f"the layer was not built within {limit_s:g} s", fix="ask for less"
+                f"the layer was not built within {limit_s:g} s", fix="require fewer or smaller packages"
             ) from error
     if done.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])

@@ -57,7 +57,7 @@ class WorkerProcess:
         self.untraced = False
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
-        """Start the process and wait until it listens. `on_stuck` hears that it should get no more calls.
+        """Start the process and wait until it listens. `on_stuck` is called when it should get no more calls.
 
         Raises:
             FunctionError: the class could not be loaded or set up, the process died, or `limit_s` has passed.

@@ -1,6 +1,6 @@
 """Calls lost with their worker -> tried again alone, so that one row that crashes takes no other down twice.
 
-A worker holds many calls at once, and when it dies nobody can tell which of them did it. The next attempt of
+A worker holds many calls at once, and when it dies nothing tells which of them killed it. The next attempt of
 each therefore runs in a worker of its own, one at a time. Used by `workers.instance` alone.
 """
 

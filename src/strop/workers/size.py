@@ -37,7 +37,7 @@ class PoolSize:
 
     Units:
         concurrency: calls in flight in one worker. The thresholds are shares of what all workers hold.
-        idle_s: seconds that fewer workers would have done, until one is let go.
+        idle_s: seconds for which fewer workers would have been enough, before one is stopped.
     """
 
     concurrency: int = 64

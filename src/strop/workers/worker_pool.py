@@ -1,4 +1,4 @@
-"""How much there is to do -> the workers that do it: started, handed to calls in order, replaced, let go.
+"""How much there is to do -> the workers that do it: started, lent to calls in order, replaced, stopped.
 
 Knows nothing of HTTP or of what a call is: it lends places in workers. Used by `workers.instance` alone.
 """
@@ -45,7 +45,7 @@ class WorkerPool:
         drain_s: float,
         memory_size: int | None = None,
     ) -> None:
-        """`drain_s`: seconds that a worker which is let go has for the calls it still works on."""
+        """`drain_s`: seconds that a worker has, once it gets no more calls, for those it still works on."""
         self._name = name
         self._make = make
         self.size = size
@@ -106,7 +106,7 @@ class WorkerPool:
         """A worker with a free place, which `give_back` frees again; calls wait for one in order.
 
         Raises:
-            FunctionError: there is none and none is coming.
+            FunctionError: no worker is running, and none is being started.
         """
         if self._closing:
             raise FunctionError(f"function {self._name!r} is not running")
@@ -146,7 +146,7 @@ class WorkerPool:
         """Put a new worker in the place of each, one after another; there are never fewer than before.
 
         Raises:
-            FunctionError: a new one does not start; those that are not replaced yet go on.
+            FunctionError: a new one does not start; workers that were not replaced yet keep running.
         """
         for old in self.workers:
             await self._spawn()
@@ -226,7 +226,7 @@ class WorkerPool:
         self.look()
 
     def _shrink(self, needed: int) -> None:
-        """Let workers go once fewer have been enough for `idle_s`, those without a call first."""
+        """Stop workers once fewer have been enough for `idle_s`, those without a call first."""
         if not self.size.elastic:
             return
         loop = asyncio.get_running_loop()

@@ -252,7 +252,7 @@ def test_without_a_server_or_a_key_nothing_is_sent(server, monkeypatch):
     assert AgenticRL(base_url=server.url).list().total == 0  # the first key of this home
     with pytest.raises(AccessError, match=re.escape("no API key for http://elsewhere.example")):
         AgenticRL(base_url="http://elsewhere.example")
-    with pytest.raises(AccessError, match="none of this server's"):
+    with pytest.raises(AccessError, match="does not belong to this server"):
         AgenticRL("sk-wrong", base_url=server.url).list()
 
 

@@ -159,13 +159,13 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "a null": (raw(b"null"), BAD, ("body",)),
     "two values": (raw(b"{} {}"), BAD, ("not JSON", "Extra data")),
     "a name that stands twice": (
-        raw(b'{"model": "a", "model": "b"}'), BAD, ("'model' stands twice", "write it once"),
+        raw(b'{"model": "a", "model": "b"}'), BAD, ("'model' is used twice", "write it once"),
     ),
     "a name that stands twice further in": (
-        raw(b'{"model": "a", "rollout": {"env": {"A": "1", "A": "2"}}}'), BAD, ("'A' stands twice",),
+        raw(b'{"model": "a", "rollout": {"env": {"A": "1", "A": "2"}}}'), BAD, ("'A' is used twice",),
     ),
-    "NaN": (raw(b'{"hyper_parameters": {"learning_rate": NaN}}'), BAD, ("NaN is no number of JSON",)),
-    "infinity": (raw(b'{"weight": -Infinity}'), BAD, ("-Infinity is no number of JSON",)),
+    "NaN": (raw(b'{"hyper_parameters": {"learning_rate": NaN}}'), BAD, ("NaN is not a number in JSON",)),
+    "infinity": (raw(b'{"weight": -Infinity}'), BAD, ("-Infinity is not a number in JSON",)),
     "lists in lists beyond any use": (
         raw(DEEP.replace('"DEEP"', "[" * 80 + "]" * 80).encode()),
         BAD, ("hyper_parameters.a[0]", "64 levels"),
@@ -178,8 +178,8 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
         raw(b'{"training_file_ids": [' + b"1," * 1_000_000 + b"1]}"), BAD, ("training_file_ids[", "100000"),
     ),
     "a number of five thousand digits": (raw(b'{"weight": ' + b"9" * 5000 + b"}"), BAD, ("not JSON",)),
-    "NUL in a value": (raw(b'{"model": "a\\u0000b"}'), BAD, ("model: holds a NUL character",)),
-    "NUL in a name": (raw(b'{"mo\\u0000del": 1}'), BAD, ("mo\\x00del: holds a NUL character",)),
+    "NUL in a value": (raw(b'{"model": "a\\u0000b"}'), BAD, ("model: contains a NUL character",)),
+    "NUL in a name": (raw(b'{"mo\\u0000del": 1}'), BAD, ("mo\\x00del: contains a NUL character",)),
     "half a character": (raw(b'{"job_name": "\\ud83d"}'), BAD, ("job_name: half a character",)),
     "Latin-1": (raw('{"job_name": "\xe9"}'.encode("latin-1")), BAD, ("not UTF-8", "send it as UTF-8")),
     "UTF-16 cut in half": (raw("{}".encode("utf-16")[:-1]), BAD, ("not UTF-8",)),
@@ -246,7 +246,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     ),
     "a tracker at a place of the server": (
         job(trackers=["tensorboard", {"type": "mlflow", "tracking_uri": "sqlite:////root/x.db"}]),
-        BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "it takes http:// and https:// alone"),
+        BAD, ("trackers[1].tracking_uri: 'sqlite:////root/x.db'", "which takes http:// and https:// only"),
     ),
     "a tracker that opens a port of the server": (
         job(trackers=[{"type": "prometheus", "host": "0.0.0.0"}]),
@@ -281,7 +281,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "a form without its end": (
         raw(b'--b\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\r\n{}', "/files",
             **{"content-type": "multipart/form-data; boundary=b"}),
-        BAD, ("stops before its last boundary", "send it again"),
+        BAD, ("ends before its last boundary", "send it again"),
     ),
     "a form without a boundary": (
         raw(b"x", "/files", **{"content-type": "multipart/form-data"}), BAD, ("boundary",),
@@ -307,7 +307,7 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     "a page beyond every number": (get("/deployments", page_no="9" * 40), BAD, ("page_no",)),
     "a head of two megabytes": (
         lambda server: server.http.get("/files", headers={"x-long": "a" * 2_000_000}),
-        BAD, ("no HTTP request", "64 KiB"),
+        BAD, ("not an HTTP request", "64 KiB"),
     ),
     "an unknown status": (get("/fine-tunes", status="RUNING"), BAD, ("status", "'RUNNING'")),
     "a step beyond every number": (
@@ -337,18 +337,18 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
     # zips
     "no zip": (bundle(b"x" * 100), BAD, ("not a readable zip", "PUT the bytes of a zip")),
     "a zip cut off": (bundle(zipped({"a.py": "x" * 500})[:-30]), BAD, ("not a readable zip",)),
-    "a zip that leaves its folder": (bundle(packed(("../a.py", b""))), BAD, ("'../a.py' is no path inside",)),
-    "a zip with an absolute path": (bundle(packed(("/etc/cron.d/x", b""))), BAD, ("is no path inside",)),
-    "a zip with a drive": (bundle(packed(("C:/a.py", b""))), BAD, ("is no path inside",)),
+    "a zip that leaves its folder": (bundle(packed(("../a.py", b""))), BAD, ("'../a.py' is not a path",)),
+    "a zip with an absolute path": (bundle(packed(("/etc/cron.d/x", b""))), BAD, ("is not a path inside",)),
+    "a zip with a drive": (bundle(packed(("C:/a.py", b""))), BAD, ("is not a path inside",)),
     "a zip with a link": (
         bundle(packed((special("a", stat.S_IFLNK | 0o777), b"/etc/passwd"))),
         BAD, ("'a' is a link", "its target"),
     ),
     "a zip with a device": (bundle(packed((special("a", stat.S_IFCHR), b""))), BAD, ("neither a file nor",)),
     "a zip with a name twice": (bundle(packed(("a.py", b"1"), ("a.py", b"2"))), BAD, ("holds 'a.py' twice",)),
-    "a zip with an end of line in a name": (bundle(packed(("a\n.py", b""))), BAD, ("is no path inside",)),
+    "a zip with an end of line in a name": (bundle(packed(("a\n.py", b""))), BAD, ("is not a path inside",)),
     "a zip nested sixty folders deep": (
-        bundle(packed(("a/" * 60 + "b.py", b""))), BAD, ("is no path inside",),
+        bundle(packed(("a/" * 60 + "b.py", b""))), BAD, ("is not a path inside",),
     ),
     "a zip that lies about a size": (bundle(lying_zip()), BAD, ("'a.py'",)),
     "a zip with a table that fills the memory": (
@@ -368,9 +368,9 @@ ROWS: dict[str, tuple[Send, tuple[int, str], tuple[str, ...]]] = {
         BAD, ("unique_key", "1 to 200"),
     ),
     # functions, layers, instances
-    "a class that is no name": (function(func="os.system('x')"), BAD, ("func", "no class name")),
+    "a class that is no name": (function(func="os.system('x')"), BAD, ("func", "not a class name")),
     "a class that is not there": (function(func="Scor"), BAD, ("'Scor'", "did you mean 'Score'?")),
-    "code outside the bundle": (function(name="../../x.py"), BAD, ("no Python file of the bundle",)),
+    "code outside the bundle": (function(name="../../x.py"), BAD, ("not a Python file of the bundle",)),
     "code in Latin-1": (function(name="latin.py"), BAD, ("latin.py", "not Python")),
     "code nested beyond the parser": (function(name="deep.py"), BAD, ("deep.py", "not Python")),
     "requirements that read a file": (

@@ -365,4 +365,4 @@ def test_weights_of_parts_and_presets_are_the_jobs(server):
     body["rewards"][1]["preset"] = "exact_mach"
     assert "did you mean 'exact_match'?" in refused(server, body)
     body["rewards"][1] |= {"preset": "exact_match", "reward_id": "rw-1"}
-    assert "rewards[1].preset: stands beside an id" in refused(server, body)
+    assert "rewards[1].preset: cannot be combined with an id" in refused(server, body)

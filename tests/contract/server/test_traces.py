@@ -156,7 +156,7 @@ class Passed:
 @pytest.fixture
 def passed(server, monkeypatch):
     made = Passed()
-    monkeypatch.setattr(server.services, "span_forwarding", made)
+    monkeypatch.setattr(server.services, "forwarding", made)
     return made
 
 
@@ -201,8 +201,8 @@ def test_a_trigger_token_writes_below_its_instance(server, job_id):
 @pytest.mark.parametrize(
     ("content", "kind", "encoding", "status", "word"),
     [
-        (b"\xff\xff\xff", PROTOBUF, None, 400, "no OTLP"),
-        (b"{", "application/json", None, 400, "no OTLP"),
+        (b"\xff\xff\xff", PROTOBUF, None, 400, "not an OTLP"),
+        (b"{", "application/json", None, 400, "not an OTLP"),
         (
             b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"zz"}]}]}]}',
             "application/json",

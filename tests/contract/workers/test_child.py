@@ -55,7 +55,7 @@ async def test_a_child_that_writes_nonsense_to_its_channel_is_ended_and_said_to_
         await child.exited.wait()
         await child.kill()
     assert events == []
-    assert child.ending().startswith(f"was ended: what came on its channel is no event ({said}")
+    assert child.ending().startswith(f"was ended: it wrote to its channel what is not an event ({said}")
 
 
 STARTS = """
@@ -82,7 +82,7 @@ time.sleep(60)
             "report(event='ready')",
             30,
             "ended",
-            "was ended: what came on its channel is no event (KeyError: 'port')",
+            "was ended: it wrote to its channel what is not an event (KeyError: 'port')",
         ),
     ],
 )

@@ -16,7 +16,10 @@ SAID = [
     ("no job 'ft-1' in this database", "数据库中没有任务 'ft-1'"),
     ("no file 'file-9'", "没有文件 'file-9'"),
     ("no file in the request", "请求中没有文件"),
-    ("job 'ft-1' is RUNNING; only ended jobs are deleted", "任务 'ft-1' 处于 RUNNING；只能删除已结束的任务"),
+    (
+        "job 'ft-1' is RUNNING; only a job that has ended can be deleted",
+        "任务 'ft-1' 为 RUNNING；只能删除已结束的",
+    ),
     ("job 'a b' is FAILED and cannot be paused", "任务 'a b' 处于 FAILED，不能暂停"),
     ("job 'ft-1' has no trajectory 'a' at step 3", "任务 'ft-1' 在第 3 步没有轨迹 'a'"),
     ("the API key has been revoked", "API 密钥已吊销"),

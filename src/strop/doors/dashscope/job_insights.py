@@ -12,8 +12,8 @@ from strop.doors.dashscope.replies import output
 from strop.doors.requests import CallerHere, ServicesHere
 from strop.schema.finding import Finding
 from strop.schema.span import Span, SpanKind, SpanStatus
+from strop.service.job_history import reading
 from strop.store.findings import list_findings
-from strop.store.jobs import get_job
 from strop.store.spans import list_spans, preview, span_tree
 
 router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
@@ -39,8 +39,7 @@ def spans(
     after: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         page = list_spans(
             session,
             job_id,
@@ -56,8 +55,9 @@ def spans(
             after=after,
             limit=limit,
         )
-    shown = [span_reply(one) for one in page.items]
-    return output(request, {"spans": shown, "next": page.next, "more": page.more})
+    return output(
+        request, {"spans": [span_reply(one) for one in page.items], "next": page.next, "more": page.more}
+    )
 
 
 @router.get("/spans/tree", summary="The spans of one rollout as trees, depth first")
@@ -69,19 +69,19 @@ def tree(
     rollout_id: Annotated[str, Query(max_length=512)],
     attempt_id: Words = None,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         placed = span_tree(session, job_id, rollout_id, attempt_id=attempt_id)
-    shown = [{"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_reply(one.span)} for one in placed]
-    return output(request, {"spans": shown})
+    replies = [
+        {"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_reply(one.span)} for one in placed
+    ]
+    return output(request, {"spans": replies})
 
 
 @router.get("/diagnosis", summary="What goes wrong in a job, with evidence, cause and what to do")
 def diagnosis(
     request: Request, services: ServicesHere, caller: CallerHere, job_id: str, open_only: bool = False
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         found = list_findings(session, job_id, open_only=open_only)
     return output(request, {"findings": [finding_reply(one) for one in found]})
 

@@ -72,7 +72,7 @@ def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServic
             _refuse_too_many(_num_said(said), 0)
             json_format.ParseDict(_with_base64_ids(said), request, ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError, TypeError) as error:
-        raise RequestError(f"the body is no OTLP trace request: {str(error)[:200]}") from error
+        raise RequestError(f"the body is not an OTLP trace request: {str(error)[:200]}") from error
     return request
 
 
@@ -234,7 +234,7 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     try:
         content = unpacker.decompress(body, MAX_BYTES)
     except zlib.error as error:
-        raise RequestError(f"the body is no {encoding}: {error}") from error
+        raise RequestError(f"the body is not valid {encoding}: {error}") from error
     if unpacker.unconsumed_tail:
         raise TooLargeError(f"the body unpacks to more than {MAX_BYTES} bytes", fix="send smaller batches")
     if not unpacker.eof:

@@ -61,9 +61,9 @@ class Supervisor:
             try:
                 await asyncio.to_thread(self.look)
             except StropError as error:
-                _log.error("the supervisor could not look after the jobs: %s", error)
+                _log.error("the supervisor could not check the jobs: %s", error)
             except Exception:  # noqa: BLE001 - a process edge: no job may stay unattended for another
-                _log.exception("the supervisor failed; it goes on")
+                _log.exception("the supervisor failed; it will try again")
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             except TimeoutError:
@@ -183,13 +183,13 @@ class Supervisor:
 
 def _next_try(ending: Bilingual, deaths: int, reached: int, settings: Settings) -> Bilingual:
     where = (
-        both(f"goes on from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
+        both(f"resumes from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
         if reached
-        else both("begins anew", "从头开始")
+        else both("starts over", "从头开始")
     )
     limit = settings.max_deaths
     return both(
-        f"the trainer {ending}; the job {where} (try {deaths} of {limit})",
+        f"the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
         f"训练进程{ending.zh}；任务{where.zh}（第 {deaths} 次，最多 {limit} 次）",
     )
 
@@ -201,7 +201,7 @@ def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bi
         else both("before the first checkpoint", "在第一个检查点之前")
     )
     told = both(
-        f"the trainer {ending}; that makes {deaths} times {since}, so the job is given up",
+        f"the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
         f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
     )
     return told + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else told

@@ -22,8 +22,6 @@ from strop.store.jobs import process_of
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
-_LAST_WORDS_S = 30.0
-"""A trainer whose job has ended closes its workers and its database within this."""
 
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
 
@@ -115,14 +113,6 @@ class Trainers:
                 child.returncode = 0  # else Popen takes a living child for forgotten, and warns
         self._children.clear()
 
-    def end(self) -> None:
-        """Give every trainer whose job has ended the time to end, then end them all."""
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_LAST_WORDS_S)
-            child.wait()
-        self._children.clear()
-
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
         with contextlib.suppress(OSError):
@@ -146,13 +136,13 @@ def exit_text(code: int | None) -> Bilingual:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
-    'was killed by SIGKILL; mostly that is the system, out of memory'
+    'was killed by SIGKILL; usually the system has run out of memory'
     """
     if code is None:
-        return both("ended without a word", "无声退出")
-    told = ending.exit_text(code)
+        return both("ended without an explanation", "无声退出")
+    text = ending.exit_text(code)
     if code >= 0:
-        told += both(" without a word", "，没有说明")
+        text += both(" without an explanation", "，没有说明")
     if code == -signal.SIGKILL:
-        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
-    return told
+        text += both("; usually the system has run out of memory", "；多半是系统内存不足")
+    return text
