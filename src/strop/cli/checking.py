@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.next_steps import run_command
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.config.describing import describe, told_origin
 from strop.config.file import JobFile, KeyPath, dotted, read_scalar
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import JobConfig, TrainingType
 from strop.config.loading import Inspected, check_job, inspect_job, read_with
-from strop.config.rules import effective_keys
-from strop.data.dataset import Dataset, joined
+from strop.config.notes import notes
+from strop.data.dataset import Dataset, dataset_of, joined, overlap_notes
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError
 from strop.learners.model_names import complaint
 from strop.processor import has_fast_bfloat16
+from strop.schema.sample import Sample
 from strop.service.code_check import check_class
 
 if TYPE_CHECKING:
-    from strop.cli.next_steps import Given
+    from strop.cli.next_steps import RunCommand
     from strop.config.job import FunctionConfig, JobConfig
     from strop.inference.chat.answers import TextTokens
 
@@ -332,13 +333,11 @@ async def _refused_at_load(
 _PIPE_WIDTH = 200
 
 
-def say_ok(config: JobConfig, job: Path, asked: Given, rows_of: RowFiles) -> None:
-    """The last line: all is well, with what was looked at, and the command that trains."""
-    form = config.training_type
-    rows = {
-        kind: sum(rows_of.num_rows(Path(one.file_name), form) for one in config.datasets if one.type == kind)
-        for kind in ("training", "validation")
-    }
+def say_ok(config: JobConfig, command: RunCommand, rows_of: RowFiles) -> None:
+    """The last lines: what the run will note, that all is well, what was looked at, and the command that trains."""
+    for note in notes_of(config, rows_of):
+        print(f"{t('note', '提示')}  {told(note)}")
+    rows = {kind: _num_rows(config, rows_of, kind) for kind in ("training", "validation")}
     number = len(config.functions)
     loaded = t(f"{number} function{'' if number == 1 else 's'} loaded", f"已加载 {number} 个函数")
     looked = [
@@ -351,7 +350,27 @@ def say_ok(config: JobConfig, job: Path, asked: Given, rows_of: RowFiles) -> Non
         *([loaded] if number else []),
     ]
     print(t("ok: ", "正常：") + t(", ", "，").join(looked))
-    print(t("next: ", "接下来：") + run_command(job, asked))
+    print(t("next: ", "接下来：") + command.text())
+
+
+def notes_of(config: JobConfig, rows_of: RowFiles) -> list[str]:
+    """What a run notes before its first step, as far as it is known without the model's tokenizer."""
+    if config.training_type.offline:
+        return [*notes(config, num_samples=_num_rows(config, rows_of, "training"))]
+
+    def load(path: Path) -> Dataset[Sample]:
+        return dataset_of(rows_of.samples(path), max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+
+    training, validation = load_both(config, load, id_of=lambda sample: sample.sample_id)
+    found = [*notes(config, num_samples=len(training)), *training.notes]
+    if validation is not None:
+        found += [*validation.notes, *overlap_notes(training, validation)]
+    return found
+
+
+def _num_rows(config: JobConfig, rows_of: RowFiles, kind: str) -> int:
+    form = config.training_type
+    return sum(rows_of.num_rows(Path(one.file_name), form) for one in config.datasets if one.type == kind)
 
 
 def print_resolved(config: JobConfig, *, as_json: bool) -> None:

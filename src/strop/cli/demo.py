@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from strop.cli.next_steps import after, program
+from strop.cli.next_steps import RunCommand, after, program
 from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import StropError
@@ -50,7 +50,6 @@ def demo(
     from strop.cli.interrupts import EXIT_CANCELED
     from strop.cli.local_run import checked_folder, train_locally
     from strop.cli.run import given
-    from strop.schema.submission import LocalRun
 
     started = time.monotonic()
     console = Console(markup=False, emoji=False)
@@ -75,14 +74,14 @@ def demo(
 
     # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
     folder = checked_folder(out, None, anew=(out / SUMMARY).is_file())
-    asked = LocalRun(job_file=job, overrides=overridden, given_by=given_by, out=folder)
-    result = train_locally(config, asked, console, job=job, then=look)
+    command = RunCommand(job=job, overrides=overridden, given_by=given_by, out=folder)
+    result = train_locally(config, command, folder, console, then=look)
     told = {**result, "wall_s": round(time.monotonic() - started, 1), "questions": answers}
     path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if result["status"] == JobStatus.CANCELED.value:
-        for line in after(result, job, (overridden, given_by)):
+        for line in after(result, command):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         console.print(t(f"summary:  {path}", f"摘要:  {path}"), highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANCELED)

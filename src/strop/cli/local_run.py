@@ -20,17 +20,17 @@ from rich.console import Console
 
 from strop.bilingual import both
 from strop.cli.interrupts import EXIT_CANCELED, Interrupts, ending_text, leaving_at_once
-from strop.cli.next_steps import Given, after_failure, went_on
+from strop.cli.next_steps import RunCommand, after_failure, went_on
 from strop.cli.text import t, told
 from strop.errors import RequestError, StropError, told_of
 from strop.memory import loading
 from strop.schema.job import JobStatus
+from strop.schema.submission import LocalRun
 
 if TYPE_CHECKING:
     from strop.cli.progress import LiveProgress
     from strop.cli.run_folder import Resumed
     from strop.config.job import JobConfig
-    from strop.schema.submission import LocalRun
     from strop.store.database import Database
 
 Ended = Callable[["Database", Mapping[str, Any]], None]
@@ -55,14 +55,17 @@ def checked_folder(out: Path | None, resumed: Resumed | None, *, anew: bool = Fa
 
 def train_locally(
     config: JobConfig,
-    asked: LocalRun,
+    command: RunCommand,
+    folder: Path | None,
     console: Console,
     *,
-    job: Path,
     resumed: Resumed | None = None,
     then: Ended | None = None,
 ) -> dict[str, Any]:
-    """Train to the end or to Ctrl-C. Returns what `strop run --json` prints. `job` is the file as its user named it.
+    """Train to the end or to Ctrl-C. `folder` is the one that was asked for, checked; None: one of the job's own.
+
+    Returns:
+        What `strop run --json` prints.
 
     Raises:
         RequestError: the job file or its rows are wrong. StropError: the job FAILED; says which job, why, and
@@ -71,7 +74,14 @@ def train_locally(
     Side effects:
         A second Ctrl-C ends the process, after what was kept and how to resume has been printed.
     """
-    typed: Given = (asked.overrides, asked.given_by)
+    asked = LocalRun(
+        job_file=command.job.absolute(),
+        overrides=command.overrides,
+        given_by=command.given_by,
+        out=folder,
+        resume=resumed.checkpoint if resumed is not None else None,
+        accept_changes=command.accept_changes,
+    )
     with leaving_at_once(), loading():
         from strop.cli.progress import LiveProgress
         from strop.cli.train import record_failure
@@ -83,10 +93,12 @@ def train_locally(
             job_id = _create_job(database, config, asked)
             live = LiveProgress(console)
             try:
-                told = _train(database, config, asked, job_id, live, interrupts, resumed=resumed, job=job)
+                told = _train(
+                    database, config, asked, job_id, live, interrupts, resumed=resumed, command=command
+                )
             except Exception as error:
                 record_failure(database, job_id, error)
-                raise _failure(database, job_id, error, asked, job, typed) from error
+                raise _failure(database, job_id, error, asked, command) from error
             interrupts.rest()
             if then is not None and told["status"] == JobStatus.SUCCEEDED.value:
                 then(database, told)
@@ -113,7 +125,7 @@ def _train(
     interrupts: Interrupts,
     *,
     resumed: Resumed | None,
-    job: Path,
+    command: RunCommand,
 ) -> dict[str, Any]:
     from strop.cli.train import JobRun, StartupLog, SubmittedJob, train_job
     from strop.rl.stop import StopFlag
@@ -127,7 +139,7 @@ def _train(
 
     def end_at_once() -> None:
         live.close()
-        _end_at_once(database, job_id, asked, live.console, job=job)
+        _end_at_once(database, job_id, asked, live.console, command)
 
     interrupts.steer(cancel, end_at_once)
     run = JobRun(
@@ -158,7 +170,7 @@ def _shown_by(live: LiveProgress) -> Callable[[str, str], None]:
 
 
 def _failure(
-    database: Database, job_id: str, error: Exception, asked: LocalRun, job: Path, typed: Given
+    database: Database, job_id: str, error: Exception, asked: LocalRun, command: RunCommand
 ) -> StropError:
     """What the command says of it: the job, the reason, and what to type next where that helps."""
     from strop.cli.train import is_wrong_input
@@ -167,7 +179,7 @@ def _failure(
     text = f"{job_id}: {told(reason)}"
     if is_wrong_input(error):
         return RequestError(text)
-    what_next = after_failure(job, typed, job_id=job_id, resume=_kept(database, job_id, asked))
+    what_next = after_failure(command, job_id=job_id, resume=_kept(database, job_id, asked))
     return StropError(f"{text}\n{what_next}")
 
 
@@ -197,7 +209,9 @@ def _cancel(database: Database, job_id: str) -> None:
         record_event(session, event)
 
 
-def _end_at_once(database: Database, job_id: str, asked: LocalRun, console: Console, *, job: Path) -> None:
+def _end_at_once(
+    database: Database, job_id: str, asked: LocalRun, console: Console, command: RunCommand
+) -> None:
     """End the process as a kill would, but with the job's status written and its user told how to resume.
 
     Function workers end with the process, however it ends. A checkpoint that is being written is left behind
@@ -218,7 +232,7 @@ def _end_at_once(database: Database, job_id: str, asked: LocalRun, console: Cons
             resume = _kept(database, job_id, asked)
         ended = t("ended at once", "已立即结束")
         console.print(f"{job_id}   {JobStatus.CANCELED.value}   {ended}", highlight=False)
-        for line in went_on(job, (asked.overrides, asked.given_by), resume=resume):
+        for line in went_on(command, resume=resume):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         sys.stdout.flush()
         sys.stderr.flush()

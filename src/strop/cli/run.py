@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from strop.cli.interrupts import EXIT_CANCELED, leaving_at_once
-from strop.cli.next_steps import Given, after
+from strop.cli.next_steps import RunCommand, after
 from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import ConfigError, Problem
@@ -98,104 +98,112 @@ def run(
     ] = None,
 ) -> None:
     """"""
-    with leaving_at_once():
-        from strop.cli.run_folder import find_resumed
-
-    asked = given(settings or [], steps=steps, seed=seed)
+    overrides, given_by = given(settings or [], steps=steps, seed=seed)
+    command = RunCommand(
+        job=job,
+        overrides=overrides,
+        given_by=given_by,
+        out=out,
+        resume=resume,
+        accept_changes=accept_changes,
+    )
     if accept_changes and resume is None:
         text = t("has no effect without --resume", "未给出 --resume 时无效")
         problem = Problem(place="--accept-changes", message=text, fix=t("leave it out", "请去掉"))
         raise ConfigError("--accept-changes", [problem])
-    if server is not None and not dry_run:
+    console = Console(stderr=as_json, markup=False, emoji=False)
+    if dry_run:
+        _only_check(command, console, as_json=as_json)
+        return
+    if server is not None:
         from strop.cli.server_run import run_there
 
         refuse_local(out=out, resume=resume)
-        raise typer.Exit(run_there(server, job, asked[0], as_json=as_json))
-    if dry_run:
-        from strop.cli.checking import check_whole, print_resolved, say_ok
-        from strop.data.reading import RowFiles
-
-        rows = RowFiles()
-        config = check_whole(job, *asked, load_functions=True, rows=rows)
-        print_resolved(config, as_json=as_json)
-        if not as_json:
-            say_ok(config, job, asked, rows)
-        return
-    console = Console(stderr=as_json, markup=False, emoji=False)
+        raise typer.Exit(run_there(server, command, as_json=as_json))
     if resume is not None:
         from strop.cli.server_run import resume_there
 
-        status = resume_there(resume, asked, console, out=out, accept_changes=accept_changes, as_json=as_json)
+        status = resume_there(resume, command, console, as_json=as_json)
         if status is not None:
             raise typer.Exit(status)
     with leaving_at_once():
         from strop.cli.checking import check_whole
-
-        config = check_whole(job, *asked, load_functions=False)
-    with leaving_at_once():
         from strop.cli.server_run import place_of_run, place_text
 
+        config = check_whole(job, overrides, given_by, load_functions=False)
         place = place_of_run(config, out=out, resume=resume)
         if (text := place_text(place)) is not None:
             console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
     if place.url is not None:
         from strop.cli.server_run import run_there
 
-        raise typer.Exit(run_there(place.url, job, asked[0], as_json=as_json, here=True))
+        raise typer.Exit(run_there(place.url, command, as_json=as_json, here=True))
+    _run_here(config, command, console, as_json=as_json)
+
+
+def _only_check(command: RunCommand, console: Console, *, as_json: bool) -> None:
+    """`--dry-run`: everything that the run would look at before it starts, and nothing that it would change."""
+    from strop.cli.checking import check_whole, print_resolved, say_ok
+    from strop.data.reading import RowFiles
+
+    rows = RowFiles()
+    config = check_whole(command.job, command.overrides, command.given_by, load_functions=True, rows=rows)
+    resumed = _resumed(command)
+    print_resolved(config, as_json=as_json)
+    if finished(config, resumed, console, accept_changes=command.accept_changes) is None and resumed:
+        _say_resumed(resumed, command.out or resumed.folder, console)
+    if not as_json:
+        say_ok(config, command, rows)
+
+
+def _run_here(config: JobConfig, command: RunCommand, console: Console, *, as_json: bool) -> None:
     with leaving_at_once():
-        resumed = find_resumed(resume, out) if resume is not None else None
-        told = finished(config, resumed, console, accept_changes=accept_changes)
-    told = told or _train(config, job, asked, resumed, out, console, accept_changes=accept_changes)
+        resumed = _resumed(command)
+        told = finished(config, resumed, console, accept_changes=command.accept_changes)
+    told = told or _train(config, command, resumed, console)
     if as_json:
         print(json.dumps(told, indent=2))
-    for line in after(told, job, asked):
+    for line in after(told, command):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     if told["status"] == JobStatus.CANCELED.value:
         raise typer.Exit(EXIT_CANCELED)
 
 
 def _train(
-    config: JobConfig,
-    job: Path,
-    asked: Given,
-    resumed: Resumed | None,
-    out: Path | None,
-    console: Console,
-    *,
-    accept_changes: bool,
+    config: JobConfig, command: RunCommand, resumed: Resumed | None, console: Console
 ) -> dict[str, Any]:
     from strop.cli.local_run import checked_folder, train_locally
-    from strop.schema.submission import LocalRun
 
-    folder = checked_folder(out, resumed)
+    folder = checked_folder(command.out, resumed)
     if resumed is not None:
-        where = folder or t("the new job's own folder", "新任务自己的目录")
-        text = t(
-            f"goes on from {resumed.checkpoint}; its checkpoints go to {where}",
-            f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
-        )
-        console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
-    overridden, given_by = asked
-    local = LocalRun(
-        job_file=job.absolute(),
-        overrides=overridden,
-        given_by=given_by,
-        out=folder,
-        resume=resumed.checkpoint if resumed is not None else None,
-        accept_changes=accept_changes,
+        _say_resumed(resumed, folder, console)
+    return train_locally(config, command, folder, console, resumed=resumed)
+
+
+def _resumed(command: RunCommand) -> Resumed | None:
+    from strop.cli.run_folder import find_resumed
+
+    return find_resumed(command.resume, command.out) if command.resume is not None else None
+
+
+def _say_resumed(resumed: Resumed, folder: Path | None, console: Console) -> None:
+    where = folder or t("the new job's own folder", "新任务自己的目录")
+    text = t(
+        f"goes on from {resumed.checkpoint}; its checkpoints go to {where}",
+        f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
     )
-    return train_locally(config, local, console, job=job, resumed=resumed)
+    console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
 
 
 def finished(
     config: JobConfig, resumed: Resumed | None, console: Console, *, accept_changes: bool = False
 ) -> dict[str, Any] | None:
-    """The summary of the run to go on with where it has nothing left to do.
+    """The summary of the run to resume where it has nothing left to do.
 
     Raises:
         CheckpointError: it is another job's.
     """
-    if resumed is None or not resumed.saved["published"]:
+    if resumed is None:
         return None
     from strop.cli.run_folder import finished_result
     from strop.cli.training_here import summary
@@ -233,20 +241,10 @@ def refuse_local(**given: str | Path | None) -> None:
         raise ConfigError(t("--server or STROP_URL", "--server 或 STROP_URL"), problems)
 
 
-def load(job: Path, given: dict[str, object], given_by: dict[str, str]) -> JobConfig:
-    """A job file with the options of the command line, checked; a name that stands for no model is refused.
-
-    Raises:
-        ConfigError: everything that is wrong with either.
-    """
-    from strop.config.loading import load_job
-    from strop.learners.model_names import complaint
-
-    return load_job(job, given, given_by=given_by, check_model=complaint)
-
-
-def given(settings: list[str], *, steps: int | None = None, seed: int | None = None) -> Given:
-    """What the command line says of a job.
+def given(
+    settings: list[str], *, steps: int | None = None, seed: int | None = None
+) -> tuple[dict[str, object], dict[str, str]]:
+    """What the command line says of a job: overrides for `load_job`, and who gave each.
 
     Raises:
         ConfigError: a text without `=`, or a key that is set twice.
@@ -254,7 +252,9 @@ def given(settings: list[str], *, steps: int | None = None, seed: int | None = N
     return overrides(settings, {"--steps": ("max_steps", steps), "--seed": ("seed", seed)})
 
 
-def overrides(settings: list[str], options: Mapping[str, tuple[str, object]]) -> Given:
+def overrides(
+    settings: list[str], options: Mapping[str, tuple[str, object]]
+) -> tuple[dict[str, object], dict[str, str]]:
     """`--set` texts and options with their keys -> overrides for `load_job`, and who gave each.
 
     Raises:

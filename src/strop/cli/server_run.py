@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from strop.cli.next_steps import Given, program
+from strop.cli.next_steps import RunCommand, program
 from strop.cli.progress import SILENT_EVENTS, LiveProgress
 from strop.cli.text import t
 from strop.errors import AccessError, ConfigError, MissingError, Problem, StropError
@@ -125,9 +125,7 @@ def submit_file(client: Client, path: Path, given: Mapping[str, object], console
     return client.run(submission.run(tuning, workspace, say))
 
 
-def run_there(
-    server: str, path: Path, given: Mapping[str, object], *, as_json: bool, here: bool = False
-) -> int:
+def run_there(server: str, command: RunCommand, *, as_json: bool, here: bool = False) -> int:
     """Submit, show it as it trains, tell how it ended. Ctrl-C cancels the job; a second one leaves that to the
     server, as any other end of this process does. A server that is `here` has folders that mean something to
     its client.
@@ -135,13 +133,12 @@ def run_there(
     Returns:
         The exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED.
     """
-    from strop.cli.next_steps import run_command
     from strop.cli.remote import open_client
 
     console = Console(stderr=as_json, markup=False, emoji=False)
     with open_client(server) as client:
-        made = submit_file(client, path, given, console)
-        again = run_command(path, (dict(given), {}), resume=made.job_id) if here else None
+        made = submit_file(client, command.job, command.overrides, console)
+        again = command.text(resume=made.job_id) if here else None
         return show_to_the_end(client, made.job_id, console, as_json=as_json, here=here, again=again)
 
 
@@ -285,9 +282,7 @@ def server_job(given: str) -> Job | None:
     return of_the_store(read)
 
 
-def resume_there(
-    given: str, asked: Given, console: Console, *, out: Path | None, accept_changes: bool, as_json: bool
-) -> int | None:
+def resume_there(given: str, command: RunCommand, console: Console, *, as_json: bool) -> int | None:
     """Let a paused job of a server go on, and show it to its end. Returns the exit status; None where the job is
     no server's, or has ended there, so that this command goes on from its checkpoint.
 
@@ -301,7 +296,7 @@ def resume_there(
         return None
     url = running_server()
     if job.status is JobStatus.SUSPENDED and url is not None:
-        _refuse_options(given, asked, out=out, accept_changes=accept_changes)
+        _refuse_options(given, command)
         return _go_on(url, given, console, as_json=as_json)
     if not job.status.final:
         raise _refused(*_why(given, job.status, here=url is not None))
@@ -345,10 +340,9 @@ def _why(job_id: str, status: JobStatus, *, here: bool) -> tuple[str, str]:
     )
 
 
-def _refuse_options(given: str, asked: Given, *, out: Path | None, accept_changes: bool) -> None:
-    values, given_by = asked
-    options = [given_by.get(key, "--set") for key in values]
-    options += ["--out"] * (out is not None) + ["--accept-changes"] * accept_changes
+def _refuse_options(given: str, command: RunCommand) -> None:
+    options = [command.given_by.get(key, "--set") for key in command.overrides]
+    options += ["--out"] * (command.out is not None) + ["--accept-changes"] * command.accept_changes
     if options:
         names = ", ".join(dict.fromkeys(options))
         raise _refused(

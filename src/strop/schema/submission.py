@@ -60,7 +60,7 @@ class Submission(BaseModel):
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
     newest checkpoint's step when the last of them had ended.
 
-    `owner` is the `strop run` that trains the job in its own process, as `store.processes` writes it: the job
+    `owner` is the `strop run` that trains the job in its own process, as `processes.mark` writes it: the job
     ends with it, and no server looks after it. Then `request` is a `LocalRun`.
     """
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from strop.cli.flow import PipelineFlow
 
 from fakes.server import FAKE_TRAINER, FUNCTIONS, ROWS, json_lines, zipped
+from strop.cli.checking import PipelineFlow
 from strop.errors import ConfigError, ConflictError, MissingError, ModelError, Problem, RequestError
 from strop.schema.access import Caller
 from strop.schema.function import FunctionType

@@ -1,5 +1,9 @@
 """The command line to a stranger: whatever is typed ends in a message and a status, never in a traceback."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,3 +172,19 @@ def test_what_a_file_says_ends_in_a_message_and_a_status(folder, monkeypatch, ca
     assert message in said
     assert "Traceback" not in said
     assert "\x1b" not in said
+
+
+def test_output_that_nobody_reads_to_the_end_ends_the_command_without_a_word(tmp_path) -> None:
+    """As `strop doctor --json | head -1`, with a reader that is gone before the first line is written."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "strop.cli", "doctor", "--json"],
+        env={**os.environ, "STROP_HOME": str(tmp_path / "home"), "STROP_LANG": "en"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.close()
+        assert command.stderr.read() == ""
+    assert command.returncode == 128 + signal.SIGPIPE

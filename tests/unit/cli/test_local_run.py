@@ -14,6 +14,7 @@ from fakes.jobs import write_job
 from strop.bilingual import both
 from strop.cli import local_run
 from strop.cli.job_record import HeardRecorder
+from strop.cli.next_steps import RunCommand
 from strop.cli.progress import LiveProgress
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
@@ -128,7 +129,7 @@ def test_wrong_input_is_told_as_such_and_anything_else_with_what_to_type_next(
     database: Database, config: JobConfig, job_id: str, error: type[ConfigError] | type[DataError]
 ) -> None:
     def failure(reason: Exception) -> StropError:
-        return local_run._failure(database, job_id, reason, asked(config), Path("job.yaml"), ({}, {}))
+        return local_run._failure(database, job_id, reason, asked(config), RunCommand(job=Path("job.yaml")))
 
     refused = failure(error("rows", [Problem(place="train.jsonl:2", message="is empty")]))
     assert isinstance(refused, RequestError)

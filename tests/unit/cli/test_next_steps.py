@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from strop.cli.next_steps import after, after_failure, program, run_command, went_on
+from strop.cli.next_steps import RunCommand, after, after_failure, program, went_on
 
 JOB = Path("my jobs/job.yaml")
-ASKED = (
-    {"max_steps": 5, "model": "a b", "seed": 7},
-    {"max_steps": "--steps", "seed": "--seed", "model": "--set"},
+TYPED = RunCommand(
+    job=JOB,
+    overrides={"max_steps": 5, "model": "a b", "seed": 7},
+    given_by={"max_steps": "--steps", "seed": "--seed", "model": "--set"},
 )
+PLAIN = RunCommand(job=Path("job.yaml"))
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +41,7 @@ def test_the_program_is_named_so_that_the_shell_finds_it(
 
 
 def test_a_command_repeats_the_options_that_were_given() -> None:
-    assert run_command(JOB, ASKED, resume="ft-1") == (
+    assert TYPED.text(resume="ft-1") == (
         "strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume ft-1"
     )
 
@@ -53,7 +55,7 @@ def told(status: str, *, checkpoint: str | None = None, published_as: str | None
         "checkpoint": checkpoint,
         "published_as": published_as,
     }
-    return after(ended, Path("job.yaml"), ({}, {}))
+    return after(ended, PLAIN)
 
 
 def test_a_run_that_was_ended_says_how_to_go_on_from_what_was_kept() -> None:
@@ -79,13 +81,23 @@ def test_a_finished_run_says_what_can_be_done_with_it(monkeypatch: pytest.Monkey
     assert told("CANCELED", checkpoint="/c")[1] == "继续:  strop run job.yaml --resume ft-1"
 
 
-def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_mended() -> None:
+def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_it_is_fixed() -> None:
     for resume, rest in (("ft-1", " --resume ft-1"), (None, "")):
-        lines = after_failure(Path("job.yaml"), ({}, {}), job_id="ft-1", resume=resume).splitlines()
-        assert lines == ["its log:  strop jobs logs ft-1", f"once mended:  strop run job.yaml{rest}"]
+        lines = after_failure(PLAIN, job_id="ft-1", resume=resume).splitlines()
+        assert lines == ["its log:  strop jobs logs ft-1", f"once fixed:  strop run job.yaml{rest}"]
 
 
 def test_a_run_goes_on_from_the_checkpoint_that_is_named() -> None:
-    assert went_on(JOB, ASKED, resume="/c/step-000003") == [
+    assert went_on(TYPED, resume="/c/step-000003") == [
         "go on:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
     ]
+
+
+def test_a_run_with_a_folder_of_its_own_is_resumed_and_begun_again_there() -> None:
+    command = RunCommand(job=Path("job.yaml"), out=Path("my out"), resume="auto", accept_changes=True)
+    assert went_on(command, resume="ft-1") == [
+        "go on:  strop run job.yaml --out 'my out' --resume ft-1 --accept-changes"
+    ]
+    assert went_on(command, resume=None)[-1] == (
+        "begin again:  strop run job.yaml --out 'my out' --resume auto --accept-changes"
+    )
