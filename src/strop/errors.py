@@ -47,7 +47,7 @@ def told_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with an input: where it stands, what it is, how to mend it."""
+    """One thing wrong with an input: where it stands, what it is, how to fix it."""
 
     place: str
     message: str

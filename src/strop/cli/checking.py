@@ -20,10 +20,10 @@ from rich.table import Table
 from strop.cli.text import t, told
 from strop.config.describing import describe, told_origin
 from strop.config.file import JobFile, KeyPath, dotted, read_scalar
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import JobConfig, TrainingType
 from strop.config.loading import Inspected, check_job, inspect_job, read_with
 from strop.config.notes import notes
-from strop.config.rules import effective_keys
 from strop.data.dataset import Dataset, dataset_of, joined, overlap_notes
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError

@@ -161,7 +161,7 @@ def make_layer(requirements: str, *, say: Callable[[str], None] | None = None) -
                 return Layer(layer_code=code, log=log)
             case "FAILED":
                 tail = "\n".join(log.splitlines()[-15:])
-                raise FunctionError(f"the environment cannot be built:\n{tail}", fix="mend the requirements")
+                raise FunctionError(f"the environment cannot be built:\n{tail}", fix="fix the requirements")
             case _:
                 if say is not None and not told:
                     say("building the environment of the functions")
@@ -248,7 +248,7 @@ def call(
     """Call an instance once; of a registered function (`ro-...`, `rw-...`) one is started and ended for it.
 
     Raises:
-        ConfigError: the input is none of the function's kind. FunctionError: the call failed; says why.
+        ConfigError: the input is not of the function's kind. FunctionError: the call failed; says why.
     """
     if "-ins-" in target:
         found = yield from instance(target)
@@ -330,7 +330,7 @@ def _not_packed(bundle: Bundle, file: str) -> tuple[str, str] | None:
 
 
 def _requirements(root: Path, name: str) -> str:
-    """The text, "" where there is none or where it asks for nothing."""
+    """The text, "" where there is no file or it asks for nothing."""
     path = root / name
     if not name or not path.is_file():
         return ""

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from strop.config.explain import told
+from strop.config.explain import problems_of
 from strop.config.file import JobFile, KeyPath, dotted, read_job_file
 from strop.config.function import EnvValue, FunctionSettings, RuntimeRequest, clashes
 from strop.config.job import DatasetRequest, JobName, ModelName
@@ -98,7 +98,8 @@ class FunctionComponentModel(_Part):
             module, _, name = self.classpath.rpartition(".")
             file = module.replace(".", "/")
         if not file or not name.isidentifier():
-            raise ValueError(f"{self.classpath!r} names no class; write path/file.py:Class or pkg.mod.Class")
+            text = f"classpath: {self.classpath!r} names no class"
+            raise Contradiction(text, fix="write path/file.py:Class or pkg.mod.Class")
         return (file if file.endswith(".py") else f"{file}.py").removeprefix("./"), name
 
 
@@ -245,7 +246,9 @@ def checked(model: type[Model], data: object, *, subject: str, file: JobFile | N
             return Problem(place=place, message=f"{where}: {message}" if where else message, fix=fix)
 
         known = cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
-        raise ConfigError(subject, [*problems, *told(error, model, problem=problem, data=known)]) from error
+        raise ConfigError(
+            subject, [*problems, *problems_of(error, model, problem=problem, data=known)]
+        ) from error
     if problems:
         raise ConfigError(subject, problems)
     return made

@@ -11,8 +11,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.config.file import HYPER, JobFile, KeyPath, dotted
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import HyperParameters, JobConfig
-from strop.config.rules import effective_keys
 
 MASK = "***"
 DEFAULT, REQUEST = "default", "request"

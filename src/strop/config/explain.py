@@ -17,7 +17,7 @@ from strop.config.file import KeyPath, short
 from strop.config.key_table import Field, field_at, fields_at, unknown_key, wrong_choice
 from strop.errors import Problem
 
-MOST_TOLD = 50
+MAX_REPORTED = 50
 """Mistakes of one kind: each is looked at for what was meant, and a file of thousands is another file."""
 
 _SECRET = frozenset({"env", "secret", "mount_storage", "download_url", "webhook"})
@@ -45,7 +45,7 @@ _EXAMPLES = {
 }
 
 
-def told(
+def problems_of(
     error: ValidationError,
     root: type[BaseModel],
     *,
@@ -55,12 +55,12 @@ def told(
     """Every mistake that pydantic found in `data` at once; `problem` says where it stands."""
     found = error.errors(include_url=False)
     problems: list[Problem] = []
-    for detail in found[:MOST_TOLD]:
+    for detail in found[:MAX_REPORTED]:
         path = _path(detail, root)
         first = mentioned(detail, path, root)[0] if detail["type"] == "value_error" else path
         problems.append(problem(first, *explain(detail, path, root, data or {})))
-    if len(found) > MOST_TOLD:
-        problems.append(problem((), f"and {len(found) - MOST_TOLD} more mistakes", "fix these first"))
+    if len(found) > MAX_REPORTED:
+        problems.append(problem((), f"and {len(found) - MAX_REPORTED} more mistakes", "fix these first"))
     return list(dict.fromkeys(problems))
 
 

@@ -142,9 +142,9 @@ class JobConfig(Section):
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
         """The same job, knowing where its values came from."""
-        told = self.model_copy()
-        told._origins = {**self._origins, **origins}
-        return told
+        copy = self.model_copy()
+        copy._origins = {**self._origins, **origins}
+        return copy
 
     @property
     def hyper_parameters(self) -> HyperParameters:

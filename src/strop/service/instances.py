@@ -119,9 +119,6 @@ class Instances:
         """
         await (await self._worker(instance)).restart()
 
-    def count(self) -> int:
-        return len(self._running)
-
     def readings(self) -> dict[str, Reading]:
         """How each instance stands that has been started, by its id."""
         return {

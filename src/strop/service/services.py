@@ -32,7 +32,6 @@ from strop.service.span_forwarding import (
 from strop.service.streams import Streams
 from strop.service.supervisor import Supervisor
 from strop.service.supervisor.trainers import TRAINER_COMMAND, Trainers
-from strop.service.traces import Received
 from strop.store.blobs import Blobs
 from strop.store.database import Database, open_database
 
@@ -40,7 +39,7 @@ from strop.store.database import Database, open_database
 @dataclass(slots=True, kw_only=True)
 class Services:
     """What the functions of this package work with. `running` is there while the server serves, `forwarding`
-    where spans go on to `span_backend`."""
+    where spans go on to `span_backend`; `span_batches` are being stored right now."""
 
     settings: Settings
     database: Database
@@ -51,7 +50,7 @@ class Services:
     supervisor: Supervisor
     fleets: Fleets
     streams: Streams = field(default_factory=Streams)
-    received: Received = field(default_factory=Received)
+    span_batches: int = 0
     span_backend: Backend | None = None
     forwarding: Forwarding | None = None
     running: Instances | None = None

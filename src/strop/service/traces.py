@@ -26,16 +26,6 @@ MAX_AT_ONCE = 8
 """Batches being stored at the same time; each holds its body in memory."""
 
 
-@dataclass(slots=True)
-class Received:
-    """What came in spans since the server began. `busy` batches are being stored right now."""
-
-    busy: int = 0
-    stored: int = 0
-    rejected: int = 0
-    turned_away: int = 0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
     """Who sends spans: for one job, or for any job of a workspace."""

@@ -13,7 +13,7 @@ from strop.doors.dashscope.job_request import (
     MAX_ITEMS,
     MAX_SETTINGS,
     JobFunctionRequest,
-    Shown,
+    PlainText,
     UploadedDataset,
 )
 from strop.doors.dashscope.new_jobs import new_functions, rows_of
@@ -44,7 +44,7 @@ class EvaluationRequest(BaseModel):
     n_rollouts: Annotated[int, Field(ge=1, le=256)] = 1
     temperature: Annotated[float, Field(ge=0, le=100), AfterValidator(checked_temperature)] = 0.0
     hyper_parameters: dict[str, Any] = Field(default_factory=dict, max_length=MAX_SETTINGS)
-    name: Shown = Field(default="evaluation", min_length=1, max_length=256)
+    name: PlainText = Field(default="evaluation", min_length=1, max_length=256)
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:

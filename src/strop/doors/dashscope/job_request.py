@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from strop.config.explain import told
+from strop.config.explain import problems_of
 from strop.config.file import KeyPath, dotted
 from strop.config.function import FunctionName, FunctionSettings
 from strop.config.job import DatasetRequest, JobName, ModelName
@@ -31,7 +31,7 @@ def _plain(text: str) -> str:
     return text
 
 
-Shown = Annotated[str, AfterValidator(_plain)]
+PlainText = Annotated[str, AfterValidator(_plain)]
 """Text that lists and terminals will show."""
 
 
@@ -104,7 +104,7 @@ def read_job(body: object) -> JobRequest:
     try:
         return JobRequest.model_validate(_pruned(cast("dict[str, Any]", body)))
     except ValidationError as error:
-        raise ConfigError(SUBJECT, told(error, JobRequest, problem=_problem)) from error
+        raise ConfigError(SUBJECT, problems_of(error, JobRequest, problem=_problem)) from error
 
 
 def _problem(path: KeyPath, message: str, fix: str | None) -> Problem:

@@ -44,13 +44,11 @@ async def receive_of_instance(request: Request, services: ServicesHere, instance
 
 
 async def _receive(request: Request, services: Services, sender: traces.Sender) -> Response:
-    received = services.received
-    if received.busy >= traces.MAX_AT_ONCE:
-        received.turned_away += 1
+    if services.span_batches >= traces.MAX_AT_ONCE:
         busy = failure(request.url.path, request_id(request), 503, "too many batches of spans at once")
         busy.headers["retry-after"] = str(RETRY_AFTER_S)
         return busy
-    received.busy += 1
+    services.span_batches += 1
     forwarding = services.forwarding
     try:
         content_type = request.headers.get("content-type", "")
@@ -61,9 +59,7 @@ async def _receive(request: Request, services: Services, sender: traces.Sender) 
         if forwarding is not None and FORWARDED not in request.headers and any(stored.new):
             forwarding.put(await run_in_threadpool(otlp.serialized, taken.message, stored.new))
     finally:
-        received.busy -= 1
-    received.stored += stored.stored
-    received.rejected += stored.rejected
+        services.span_batches -= 1
     answer = otlp.reply(stored.rejected, stored.why, content_type=content_type)
     kind = otlp.JSON if content_type.startswith(otlp.JSON) else otlp.PROTOBUF
     return Response(answer, media_type=kind)
