@@ -46,8 +46,8 @@ MAX_SEQUENCES = 64
 """Sequences the engine batches at most."""
 
 
-class Ending:
-    """Has the `set` of a stop flag: ends the evaluation at once, for nothing of it has to be saved."""
+class CancelToken:
+    """Has the `set` of a stop flag: cancels the evaluation at once, since nothing of it has to be saved."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -67,7 +67,7 @@ async def evaluate(
     folder: Path,
     pythons: Mapping[str, Path],
     say: OnProgress,
-    ending: Ending,
+    cancel_token: CancelToken,
     settle: Callable[[], None],
 ) -> None:
     """Measure and record; the status is told like a training's.
@@ -97,14 +97,14 @@ async def evaluate(
             await sampling.start(stack, pool, say)
         measuring = _Measuring(config, evaluation, job_id, sampling.gateway, pool, told)
         try:
-            ending.task = asyncio.create_task(measuring.all(datasets))
-            if ending.asked:
-                ending.task.cancel()
-            await ending.task
+            cancel_token.task = asyncio.create_task(measuring.all(datasets))
+            if cancel_token.asked:
+                cancel_token.task.cancel()
+            await cancel_token.task
             told.status(JobStatus.SUCCEEDED)
         except asyncio.CancelledError:
             told.status(JobStatus.CANCELED)
-            if not ending.asked:
+            if not cancel_token.asked:
                 raise
         except Exception as error:
             told.status(JobStatus.FAILED, error=told_of(error))
