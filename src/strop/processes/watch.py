@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strop.processes.cgroups import Cgroup
 from strop.processes.limits import MAX_FILES, MAX_PROCESSES, MAX_TASKS, MIB, Limits
+from strop.processes.reaper import Report
 
-INTERVAL_S = 0.2
 _FULL_SHARE = 0.9
 """Of its memory: from here on a worker gets no more calls and is replaced."""
 _REPORTED_BYTES = 4 * MIB
@@ -25,8 +24,6 @@ _NUM_ROUNDS_OPEN = 3
 """Rounds in a row that a child may have all its files open; one that closes them again is left alone."""
 _MAX_ENTRIES = 20_000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-Report = Callable[..., None]
 
 
 @dataclass(slots=True)

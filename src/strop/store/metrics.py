@@ -68,12 +68,6 @@ def step_metrics(
     return curves
 
 
-def metric_names(session: Session, job_id: str) -> list[str]:
-    """The names a job has recorded, sorted."""
-    query = select(MetricRow.name).where(MetricRow.job_id == job_id).distinct()
-    return sorted(session.scalars(query))
-
-
 STEPPED = ("timing/s/step", "actor/loss", "critic/rewards/mean")
 """Of every step that was trained at least one of these is recorded."""
 
@@ -101,9 +95,9 @@ _NAMES = text(
 )
 
 
-def curve_names(session: Session, job_id: str) -> list[str]:
+def metric_names(session: Session, job_id: str) -> list[str]:
     """The names a job has recorded, sorted; each is one step into the index, however long its curve."""
-    return list(session.scalars(_NAMES, {"job": job_id}))
+    return sorted(session.scalars(_NAMES, {"job": job_id}))
 
 
 def last_step(session: Session, job_id: str) -> int:

@@ -27,13 +27,13 @@ from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun
 
 QUEUE_LIMIT = 1000
-"""Lines that may wait: a step gives two or three."""
+"""Lines that may wait; a step writes two or three."""
 
 GRACE_S = 10.0
-"""For all trackers to take what waits, once the run has ended."""
+"""Seconds that all trackers have to take what waits, once the run has ended."""
 
 COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "strop.trackers.child")
-"""`-P`: a file `wandb.py` where the job was started is not what is meant."""
+"""`-P`: a file `wandb.py` in the working directory must not be imported."""
 
 Tell = Callable[[str, str], None]
 """Kind and text of an event."""
@@ -140,7 +140,7 @@ class _Fed:
                 self._tell("tracker_slow", text)
 
     def end(self) -> None:
-        """No more will come."""
+        """Nothing more will be put."""
         if self._child is not None and not self._ending.is_set():
             self._ending.set()
             with suppress(queue.Full):

@@ -24,7 +24,7 @@ from strop.workers.spec import WorkerSpec
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _WATCH_AFTER_S = 0.05
-"""From when on a call looks whether its caller is still there: shorter ones end before it would help."""
+"""After this long a call checks that its caller is still connected; shorter calls end before it helps."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -75,7 +75,7 @@ class Executor:
         self._processor = processor
         self._is_async = inspect.iscoroutinefunction(processor.process)
         self.untraced = is_on() and not is_observed(processor.process)
-        """Whether nothing in here makes the span of a call."""
+        """Whether nothing in this process makes the span of a call."""
         self._threads = ThreadPoolExecutor(spec.concurrency, thread_name_prefix=spec.name)
         self._places = asyncio.Semaphore(spec.concurrency)
         self._num_waiting = 0
@@ -191,7 +191,7 @@ class Executor:
         return Failure(http_status=500, error_code=self._processor.code_of_raise, message=text)
 
     def _checked(self, result: object) -> Outcome:
-        """Hold a result against its output class; what was set after validation is checked as well."""
+        """Check a result against its output class, with what was set after validation."""
         output_class = OUTPUT_OF[self.func_type]
         if not isinstance(result, BaseModel | dict):
             found = "None" if result is None else f"{type(result).__name__} {_short(result)}"
@@ -253,7 +253,7 @@ async def open_executor(spec: WorkerSpec) -> Executor:
 
 
 def _said_by(error: BaseException) -> str:
-    """Its text; classes of users may fail even at that."""
+    """The text of an error; users' classes may fail even at giving it."""
     try:
         return str(error)
     except Exception as second:  # noqa: BLE001 - a rollout: user code may raise anything

@@ -114,7 +114,7 @@ class FunctionPool:
         return reply
 
     def readings(self) -> dict[str, Reading]:
-        """How each function's instance stands, by name."""
+        """The state of each function's instance, by name."""
         return {name: instance.reading() for name, instance in self._instances.items()}
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """One function's calls -> a pool of workers that answer them, whatever becomes of single workers.
 
 Failure is data here: `call` never raises for what user code did. A call runs at most once: it is sent again
-only when the worker surely did not take it.
+only when the worker certainly did not take it.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Instance:
         return self._func_type
 
     async def call(self, payload: FunctionInput) -> FunctionReply:
-        """Send one call and say what came of it; `busy` when too many wait already.
+        """Send one call and return what came of it; `busy` when too many wait already.
 
         Units:
             `timeout_s` of the spec counts from when a place is free; a call may have waited before that.
@@ -144,7 +144,7 @@ class Instance:
             raise
 
     def reading(self) -> Reading:
-        """How it stands."""
+        """Its state now."""
         pool, gauges = self._pool, self._gauges
         load = pool.load()
         return Reading(
@@ -230,7 +230,7 @@ class Instance:
                 return replace(reply, attempts=num_sends)
 
     async def _send(self, worker: WorkerProcess, payload: FunctionInput, body: bytes) -> FunctionReply | None:
-        """One request; None when the worker surely did not take it."""
+        """One request; None when the worker certainly did not take it."""
         name = self.spec.name
         headers = {
             "authorization": f"Bearer {worker.token}",

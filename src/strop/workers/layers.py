@@ -1,6 +1,6 @@
 """A requirements text -> a virtual environment that function workers run in, cached by the text's hash.
 
-Strop's own packages stand behind the layer's in the search path: what a requirement asks for differently wins
+Strop's own packages come after the layer's in the search path: what a requirement asks for differently wins
 in the layer, everything else is found where it is installed already, so most builds fetch little.
 """
 

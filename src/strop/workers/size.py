@@ -51,7 +51,7 @@ class PoolSize:
 
     @classmethod
     def of(cls, runtime: FunctionRuntime, *, most: int | None = None) -> PoolSize:
-        """What a runtime asks for, cut to what this machine bears."""
+        """What a runtime asks for, reduced to what this machine can run."""
         most = most_workers() if most is None else most
         smallest, initial, largest = (min(count, most) for count in runtime.capacities)
         return cls(
@@ -87,7 +87,7 @@ def limits_of(runtime: FunctionRuntime) -> Limits:
 
 
 def cut(runtime: FunctionRuntime, *, most: int | None = None) -> list[str]:
-    """Sentences on what this machine does not bear, for people to see."""
+    """What this machine cannot run, as sentences for people."""
     most = most_workers() if most is None else most
     asked = {
         name: count
