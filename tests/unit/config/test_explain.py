@@ -58,7 +58,8 @@ def test_a_mistake_is_told_alike_by_file_client_and_door(tmp_path: Path, line: s
     assert in_file.message.endswith(f"{key}: {message}")
     assert in_door.place == f"rewards[0].{key}"
     assert in_door.message == message
-    assert in_file.fix and in_client.fix
+    assert in_file.fix
+    assert in_client.fix
     if "unknown" in message:
         assert in_door.fix == "did you mean 'weight'?"
 
