@@ -31,5 +31,5 @@ def main() -> None:
             leave_from_now_on()
     except KeyboardInterrupt:
         # It came before there was a handler, or between two of them.
-        os.write(2, f"\n{t('interrupted', '已中断')}\n".encode())
+        os.write(2, f"\n{t('interrupted')}\n".encode())
         os._exit(130)

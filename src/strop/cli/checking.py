@@ -28,6 +28,7 @@ from strop.data.dataset import Dataset, dataset_of, joined, overlap_notes
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError
 from strop.learners.model_names import complaint
+from strop.locales import plural
 from strop.processor import has_fast_bfloat16
 from strop.schema.sample import Sample
 from strop.service.code_check import check_class
@@ -68,7 +69,7 @@ def load_both(
         except DataError as error:
             problems += error.problems
     if problems:
-        raise DataError(t("datasets", "数据集"), problems)
+        raise DataError(t("datasets"), problems)
     held_out = loaded.get("validation")
     return (
         joined(loaded["training"], id_of=id_of),
@@ -257,7 +258,7 @@ def check_whole(
     refused = asyncio.run(_refused_at_load(inspected.config, functions)) if load_functions else {}
     wrong = {**_wrong_classes(functions, without=set(refused)), **refused}
     if bad_rows and not inspected.problems and not wrong:
-        raise DataError(t("datasets", "数据集"), bad_rows)
+        raise DataError(t("datasets"), bad_rows)
     if refused and not inspected.problems and not bad_rows and set(wrong) == set(refused):
         raise FunctionError("\n".join(str(error) for error in refused.values()))
     places = {index: ("functions", index, "fcmodel", "classpath") for index in wrong}
@@ -336,21 +337,17 @@ _PIPE_WIDTH = 200
 def say_ok(config: JobConfig, command: RunCommand, rows_of: RowFiles) -> None:
     """The last lines: what the run will note, that all is well, what was looked at, and the command that trains."""
     for note in notes_of(config, rows_of):
-        print(f"{t('note', '提示')}  {told(note)}")
+        print(f"{t('note')}  {told(note)}")
     rows = {kind: _num_rows(config, rows_of, kind) for kind in ("training", "validation")}
     number = len(config.functions)
-    loaded = t(f"{number} function{'' if number == 1 else 's'} loaded", f"已加载 {number} 个函数")
+    loaded = told(plural("{count} function loaded", "{count} functions loaded", count=number))
     looked = [
-        t(f"{rows['training']} training rows", f"训练数据 {rows['training']} 行"),
-        *(
-            [t(f"{rows['validation']} validation rows", f"验证数据 {rows['validation']} 行")]
-            if rows["validation"]
-            else []
-        ),
+        t("{rows} training rows", rows=rows["training"]),
+        *([t("{rows} validation rows", rows=rows["validation"])] if rows["validation"] else []),
         *([loaded] if number else []),
     ]
-    print(t("ok: ", "正常：") + t(", ", "，").join(looked))
-    print(t("next: ", "接下来：") + command.text())
+    print(t("ok: ") + t(", ").join(looked))
+    print(t("next: ") + command.text())
 
 
 def notes_of(config: JobConfig, rows_of: RowFiles) -> list[str]:
@@ -380,7 +377,7 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         print(json.dumps(described, indent=2, ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in (t("key", "键"), t("value", "值"), t("from", "来源")):
+    for title in (t("key"), t("value"), t("from")):
         table.add_column(title, overflow="fold")
     for key, origin in described["origins"].items():
         if key.startswith("training.resources.") and origin == "default":
@@ -389,7 +386,7 @@ def print_resolved(config: JobConfig, *, as_json: bool) -> None:
         shown = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
         style = "dim" if origin.startswith("default") else ""
         table.add_row(
-            key.removeprefix("training.hyper_parameters."), shown, t(*told_origin(origin)), style=style
+            key.removeprefix("training.hyper_parameters."), shown, told(told_origin(origin)), style=style
         )
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:

@@ -40,93 +40,72 @@ OUTLINES = {
     "run": Outline(
         target="strop.cli.run:run",
         help=t(
-            "Train the job of a YAML file. Ctrl-C ends it, and every finished step is kept; a second one ends it "
-            "at once, or leaves the rest to the server that trains it.",
-            "训练 YAML 文件描述的任务。按 Ctrl-C 结束，已完成的步都会保存；再按一次则立即结束，或交由训练它的服务收尾。",
+            "Train the job of a YAML file. Ctrl-C ends it, and every finished step is "
+            "kept; a second one ends it at once, or leaves the rest to the server that "
+            "trains it."
         ),
     ),
     "demo": Outline(
         target="strop.cli.demo:demo",
-        help=t(
-            "Train a small model to use a calculator, and ask it three questions it has not seen.",
-            "训练一个小模型使用计算器，然后问它三个没有见过的问题。",
-        ),
+        help=t("Train a small model to use a calculator, and ask it three questions it has not seen."),
     ),
     "doctor": Outline(
         target="strop.cli.doctor:doctor",
         help=t(
-            "Check which parts of Strop work on this machine: torch, memory, disk, database, model, server, sandbox, GPU. "
-            "Exit status: 0 it can train, 1 something is broken.",
-            "检查本机上 Strop 的各部分是否可用：torch、内存、磁盘、数据库、模型、服务、沙箱、GPU。"
-            "退出码：0 可以训练，1 有部分不可用。",
+            "Check which parts of Strop work on this machine: torch, memory, disk, "
+            "database, model, server, sandbox, GPU. Exit status: 0 it can train, 1 "
+            "something is broken."
         ),
     ),
     "init": Outline(
         target="strop.cli.init:init",
-        help=t("Make a project from a template, with tests that pass.", "从模板创建项目，自带可通过的测试。"),
+        help=t("Make a project from a template, with tests that pass."),
     ),
     "chat": Outline(
         target="strop.cli.chat:chat",
-        help=t(
-            "Talk to a model: a checkpoint, a published name, a folder or a hub id. Ctrl-D ends.",
-            "与模型对话：检查点、已发布的名字、目录或模型库 id。按 Ctrl-D 结束。",
-        ),
+        help=t("Talk to a model: a checkpoint, a published name, a folder or a hub id. Ctrl-D ends."),
     ),
     "serve": Outline(
         target="strop.cli.serve:serve",
         help=t(
-            "Serve a model with the OpenAI API: /v1/chat/completions, /v1/models, /healthz, /metrics. Ctrl-C ends "
-            "it.",
-            "以 OpenAI API 提供模型服务：/v1/chat/completions、/v1/models、/healthz、/metrics。按 Ctrl-C 结束。",
+            "Serve a model with the OpenAI API: /v1/chat/completions, /v1/models, "
+            "/healthz, /metrics. Ctrl-C ends it."
         ),
     ),
     "up": Outline(
         target="strop.cli.up:up",
-        help=t(
-            "Start the server: jobs, files, functions, models and deployments over HTTP.",
-            "启动服务：通过 HTTP 管理任务、文件、函数、模型与部署。",
-        ),
+        help=t("Start the server: jobs, files, functions, models and deployments over HTTP."),
     ),
     "train": Outline(
         target="strop.cli.train:train",
-        help=t("Train a submitted job; the server starts this.", "训练一个已提交的任务；由服务启动。"),
+        help=t("Train a submitted job; the server starts this."),
         hidden=True,
     ),
-    "jobs": Outline(target="strop.cli.jobs:app", help=t("Training jobs of a server.", "服务上的训练任务。")),
-    "evaluations": Outline(
-        target="strop.cli.evaluations:app", help=t("Measuring models of a server.", "在服务上评测模型。")
-    ),
-    "files": Outline(
-        target="strop.cli.files:app", help=t("Files of rows on a server.", "服务上的数据文件。")
-    ),
+    "jobs": Outline(target="strop.cli.jobs:app", help=t("Training jobs of a server.")),
+    "evaluations": Outline(target="strop.cli.evaluations:app", help=t("Measuring models of a server.")),
+    "files": Outline(target="strop.cli.files:app", help=t("Files of rows on a server.")),
     "functions": Outline(
         target="strop.cli.functions:app",
-        help=t(
-            "Rollout, reward and group-reward functions: try them here, register them on a server.",
-            "rollout、reward 与 group reward 函数：在本机试运行，或注册到服务。",
-        ),
+        help=t("Rollout, reward and group-reward functions: try them here, register them on a server."),
     ),
     "models": Outline(
         target="strop.cli.models:app",
-        help=t("Models: names, publishing, fetching.", "模型：名称、发布与获取。"),
+        help=t("Models: names, publishing, fetching."),
     ),
     "deployments": Outline(
         target="strop.cli.deployments:app",
-        help=t("Models that a server serves.", "服务上已部署的模型。"),
+        help=t("Models that a server serves."),
     ),
     "keys": Outline(
         target="strop.cli.keys:app",
-        help=t("API keys of the server of this home.", "本机服务的 API 密钥。"),
+        help=t("API keys of the server of this home."),
     ),
-    "data": Outline(
-        target="strop.cli.data:app", help=t("Files of rows on this machine.", "本机的数据文件。")
-    ),
+    "data": Outline(target="strop.cli.data:app", help=t("Files of rows on this machine.")),
     "sandbox": Outline(
         target="strop_sandbox.cli:app",
         help=t(
-            "Run code that a model wrote, isolated, with SandboxFusion's API. Without a command: serve until "
-            "Ctrl-C.",
-            "隔离运行模型编写的代码，兼容 SandboxFusion API。不带子命令时启动服务，Ctrl-C 结束。",
+            "Run code that a model wrote, isolated, with SandboxFusion's API. Without a "
+            "command: serve until Ctrl-C."
         ),
     ),
 }
@@ -179,10 +158,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help=t(
-        "Reinforcement fine-tuning of language models and agents, on your own machines.",
-        "在你自己的机器上对语言模型与智能体做强化学习微调。",
-    ),
+    help=t("Reinforcement fine-tuning of language models and agents, on your own machines."),
 )
 
 
@@ -195,7 +171,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", is_eager=True, callback=_print_version, help=t("Print the version.", "打印版本。")
+        False, "--version", is_eager=True, callback=_print_version, help=t("Print the version.")
     ),
 ) -> None:
     pass
@@ -270,4 +246,4 @@ def _is_wrong_input(error: Exception) -> bool:
 def _tell(text: str) -> None:
     """An error may repeat what a file says; nothing of that steers the terminal."""
     shown = "".join(one if one.isprintable() or one == "\n" else ascii(one)[1:-1] for one in text)
-    print(f"{t('error', '错误')}: {shown}", file=sys.stderr)
+    print(f"{t('error')}: {shown}", file=sys.stderr)

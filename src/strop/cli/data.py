@@ -34,8 +34,7 @@ _NO_LIMIT = 2**31
 @app.command(
     "check",
     help=t(
-        "Check every row of FILE and summarise the lengths of its prompts. Exit status: 0 good, 2 bad rows.",
-        "检查 FILE 的每一行并汇总 prompt 长度。退出码：0 正常，2 存在错误行。",
+        "Check every row of FILE and summarise the lengths of its prompts. Exit status: 0 good, 2 bad rows."
     ),
 )
 def check(
@@ -43,61 +42,50 @@ def check(
         Path,
         typer.Argument(
             metavar="FILE",
-            help=t("JSON lines, also gzip, or Parquet.", "JSON Lines（可 gzip 压缩）或 Parquet。"),
+            help=t("JSON lines, also gzip, or Parquet."),
         ),
     ],
     model: Annotated[
         str | None,
-        typer.Option(help=t("Count tokens as this model does.", "按此模型的分词器计算 token 数。")),
+        typer.Option(help=t("Count tokens as this model does.")),
     ] = None,
     validation: Annotated[
         Path | None,
-        typer.Option(
-            help=t(
-                "Check these, too, and whether both have the same prompts.",
-                "同时检查该验证集，以及两者是否有相同的 prompt。",
-            )
-        ),
+        typer.Option(help=t("Check these, too, and whether both have the same prompts.")),
     ] = None,
     max_prompt_length: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help=t("Longer prompts are bad rows; needs --model.", "更长的 prompt 视为错误行；需要 --model。"),
+            help=t("Longer prompts are bad rows; needs --model."),
         ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help=t("Fewer rows than this are an error.", "行数少于此值视为错误。")),
+        typer.Option(min=1, help=t("Fewer rows than this are an error.")),
     ] = None,
     form: Annotated[
         TrainingType,
         typer.Option(
             "--type",
-            help=t(
-                "What the rows are for; sft, dpo and cpt learn from them as they are.",
-                "数据用途；sft、dpo、cpt 直接从数据学习。",
-            ),
+            help=t("What the rows are for; sft, dpo and cpt learn from them as they are."),
         ),
     ] = TrainingType.REINFORCEMENT,
     max_length: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help=t(
-                "Longer rows are bad; with sft and dpo, needs --model.",
-                "更长的行视为错误；用于 sft 与 dpo，需要 --model。",
-            ),
+            help=t("Longer rows are bad; with sft and dpo, needs --model."),
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     for name, given in (("--max-prompt-length", max_prompt_length), ("--max-length", max_length)):
         if given is not None and model is None:
-            raise typer.BadParameter(t("needs --model", "需要 --model"), param_hint=name)
+            raise typer.BadParameter(t("needs --model"), param_hint=name)
     wrong = ("--max-prompt-length", max_prompt_length) if form.offline else ("--max-length", max_length)
     if wrong[1] is not None:
-        text = t(f"means nothing for --type {form.value}", f"对 --type {form.value} 没有意义")
+        text = t("means nothing for --type {value}", value=form.value)
         raise typer.BadParameter(text, param_hint=wrong[0])
     if form.offline:
         _check_offline(
@@ -108,9 +96,7 @@ def check(
     checked, problems = _checked([file, *([validation] if validation else [])], count, max_prompt_length)
     if batch_size is not None and file in checked and len(checked[file][0]) < batch_size:
         rows = len(checked[file][0])
-        message = t(
-            f"{rows} rows are fewer than batch_size {batch_size}", f"{rows} 行少于 batch_size {batch_size}"
-        )
+        message = t("{rows} rows are fewer than batch_size {batch_size}", rows=rows, batch_size=batch_size)
         problems.append(Problem(place=str(file), message=message))
     notes = _notes(checked, file, validation)
     if as_json:
@@ -134,16 +120,15 @@ def _check_offline(
     for one in files[:1]:
         if batch_size is not None and one.file == str(paths[0]) and one.rows < batch_size:
             message = t(
-                f"{one.rows} rows are fewer than batch_size {batch_size}",
-                f"{one.rows} 行少于 batch_size {batch_size}",
+                "{rows} rows are fewer than batch_size {batch_size}", rows=one.rows, batch_size=batch_size
             )
             problems.append(Problem(place=one.file, message=message))
     if as_json:
         wrong = [{"place": one.place, "message": one.message, "fix": one.fix} for one in problems]
         print_json({"files": [one.as_json() for one in files], "problems": wrong, "notes": notes})
     else:
-        taught = t("taught tokens", "所教词元")
-        names = (t("file", "文件"), t("rows", "行数"), t("pairs", "偏好对"), taught, *_QUANTILES)
+        taught = t("taught tokens")
+        names = (t("file"), t("rows"), t("pairs"), taught, *_QUANTILES)
         table = Table(*names, box=None, pad_edge=False, header_style="bold")
         for one in files:
             lengths = quantiles(one.lengths)
@@ -237,10 +222,10 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
     console = Console(markup=False, emoji=False)
     if checked:
         names = (
-            t("file", "文件"),
-            t("rows", "行数"),
-            t("ground truth", "参考答案"),
-            t("tools", "工具"),
+            t("file"),
+            t("rows"),
+            t("ground truth"),
+            t("tools"),
             *_QUANTILES,
         )
         table = Table(*names, box=None, pad_edge=False, header_style="bold")
@@ -256,7 +241,7 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
         print_table(table)
     for note in notes:
         console.print(
-            f"{t('note', '提示')}  {told(note)}",
+            f"{t('note')}  {told(note)}",
             style="yellow",
             highlight=False,
             markup=False,
@@ -265,7 +250,7 @@ def _tell(checked: dict[Path, tuple[Dataset, list[int]]], problems: list[Problem
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
-        print(t(f"{len(problems)} problems", f"{len(problems)} 个问题"), file=sys.stderr)
+        print(t("{num_problems} problems", num_problems=len(problems)), file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,19 +29,15 @@ SUMMARY = "summary.json"
 def demo(
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help=t("Training steps; the example's own if not given.", "训练步数；默认用示例的设置。")
-        ),
+        typer.Option(min=1, help=t("Training steps; the example's own if not given.")),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help=t("Seed of data order and sampling.", "数据顺序与采样的种子。"))
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help=t("Seed of data order and sampling."))] = None,
     out: Annotated[
         Path,
         typer.Option(
             parser=named_folder,
             metavar="PATH",
-            help=t("Folder for the summary and the checkpoint.", "摘要与检查点的目录。"),
+            help=t("Folder for the summary and the checkpoint."),
         ),
     ] = Path("demo"),
 ) -> None:
@@ -58,14 +54,15 @@ def demo(
     config = check_whole(job, overridden, given_by, load_functions=False)
     console.print(
         t(
-            f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
-            f"用 {config.hyper_parameters.algorithm} 训练 {config.model.name} 使用计算器。",
+            "Training {name} with {algorithm} to use a calculator.",
+            name=config.model.name,
+            algorithm=config.hyper_parameters.algorithm,
         )
     )
     answers: list[dict[str, object]] = []
 
     def look(database: Database, ended: Mapping[str, Any]) -> None:
-        console.print(t("\nThree held-out questions:", "\n三个未参与训练的问题："), style="bold")
+        console.print(t("\nThree held-out questions:"), style="bold")
         for question, one in answered(database, ended, config):
             show(console, question, one)
             said = str(one.messages[-1].get("content", "")) if one.messages else ""
@@ -83,7 +80,7 @@ def demo(
     if result["status"] == JobStatus.CANCELED.value:
         for line in after(result, command):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
-        console.print(t(f"summary:  {path}", f"摘要:  {path}"), highlight=False, soft_wrap=True)
+        console.print(t("summary:  {path}", path=path), highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANCELED)
     say_what_next(console, path, result["checkpoint"])
 
@@ -99,8 +96,8 @@ def example() -> Path:
         if (folder / "job.yaml").is_file():
             return folder
     raise StropError(
-        t("the example folder examples/calculator is not here", "找不到示例目录 examples/calculator"),
-        fix=t("run this in a clone of the repository", "请在仓库的克隆中运行"),
+        t("the example folder examples/calculator is not here"),
+        fix=t("run this in a clone of the repository"),
     )
 
 
@@ -128,9 +125,9 @@ def show(console: Console, question: str, one: Trajectory) -> None:
     asked = next(
         (i for i, message in enumerate(spoken) if message.get("content") == question), len(spoken) - 1
     )
-    console.print(f"\n  {t('question', '问题'):<10}  {question}", markup=False, highlight=False)
+    console.print(f"\n  {t('question'):<10}  {question}", markup=False, highlight=False)
     for message in spoken[asked + 1 :]:
-        who = t("model", "模型") if message.get("role") == "assistant" else t("calculator", "计算器")
+        who = t("model") if message.get("role") == "assistant" else t("calculator")
         console.print(f"  {who:<10}  {message.get('content')}", markup=False, highlight=False)
     if one.error:
         console.print(f"  {one.error}", style="red", markup=False)
@@ -141,12 +138,12 @@ def say_what_next(console: Console, path: Path, checkpoint: str | None) -> None:
     chat = f"  {strop} chat {checkpoint}\n" if checkpoint else ""
     console.print(
         t(
-            f"\nSummary: {path}\nWhat next:\n{chat}"
-            "  open examples/calculator/functions/reward.py, write a reward of your own, then\n"
-            f"  {strop} run examples/calculator/job.yaml",
-            f"\n摘要：{path}\n接下来：\n{chat}"
-            "  打开 examples/calculator/functions/reward.py，写一个你自己的奖励，然后\n"
-            f"  {strop} run examples/calculator/job.yaml",
+            "\nSummary: {path}\nWhat next:\n{chat}  open "
+            "examples/calculator/functions/reward.py, write a reward of your own, then\n  "
+            "{strop} run examples/calculator/job.yaml",
+            path=path,
+            chat=chat,
+            strop=strop,
         ),
         highlight=False,
         soft_wrap=True,

@@ -45,14 +45,14 @@ ClassPath = Annotated[
     str,
     typer.Argument(
         metavar="CLASSPATH",
-        help=t("pkg.mod.Class, or path/file.py:Class.", "pkg.mod.Class，或 path/file.py:Class。"),
+        help=t("pkg.mod.Class, or path/file.py:Class."),
     ),
 ]
 TypeOption = Annotated[
     FunctionType | None,
     typer.Option(
         "--type",
-        help=t("Must agree with the class; taken from it if left out.", "须与类一致；省略时由类推断。"),
+        help=t("Must agree with the class; taken from it if left out."),
     ),
 ]
 RootOption = Annotated[
@@ -61,12 +61,10 @@ RootOption = Annotated[
         "--root",
         file_okay=False,
         exists=True,
-        help=t("Folder that the classpath and the imports start from.", "classpath 与 import 的起始目录。"),
+        help=t("Folder that the classpath and the imports start from."),
     ),
 ]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, help=t("Seconds one call may take.", "单次调用的时限（秒）。"))
-]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help=t("Seconds one call may take."))]
 
 START_LIMIT_S = 600.0
 GRACE_S = 2.0
@@ -110,10 +108,7 @@ def print_line(_component: str, stream: str, text: str) -> None:
 def refuse_contradiction(found: FunctionType, wanted: FunctionType | None, spec: WorkerSpec) -> None:
     if wanted is not None and wanted is not found:
         raise typer.BadParameter(
-            t(
-                f"{spec.name} is a {found} function, not a {wanted} one",
-                f"{spec.name} 是 {found} 函数，不是 {wanted}",
-            ),
+            t("{name} is a {found} function, not a {wanted} one", name=spec.name, found=found, wanted=wanted),
             param_hint="--type",
         )
 
@@ -123,13 +118,11 @@ def parsed_object(text: str) -> dict[str, Any]:
     try:
         values: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(
-            t(f"no valid JSON: {error}", f"不是有效的 JSON：{error}"), param_hint="--input"
-        ) from error
+        raise typer.BadParameter(t("no valid JSON: {error}", error=error), param_hint="--input") from error
     if not isinstance(values, dict):
         found = type(values).__name__
         raise typer.BadParameter(
-            t(f"expected a JSON object, found {found}", f"应为 JSON 对象，实际是 {found}"),
+            t("expected a JSON object, found {found}", found=found),
             param_hint="--input",
         )
     return cast("dict[str, Any]", values)
@@ -139,9 +132,7 @@ def decoded(content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(
-            t(f"no valid JSON: {error}", f"不是有效的 JSON：{error}"), param_hint="--input"
-        ) from error
+        raise typer.BadParameter(t("no valid JSON: {error}", error=error), param_hint="--input") from error
 
 
 def typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInput:
@@ -155,8 +146,9 @@ def typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInpu
     if given != func_type:
         raise typer.BadParameter(
             t(
-                f"its func_type is {given}, but the class is a {func_type} function",
-                f"其 func_type 为 {given}，而该类是 {func_type} 函数",
+                "its func_type is {given}, but the class is a {func_type} function",
+                given=given,
+                func_type=func_type,
             ),
             param_hint="--input",
         )
@@ -167,7 +159,7 @@ def typed_input(func_type: FunctionType, values: dict[str, Any]) -> FunctionInpu
             raise typer.BadParameter(str(error), param_hint="--input") from error
     else:
         for hint in input_hints(func_type, values):
-            typer.echo(t(f"warning: {hint}", f"警告：{hint}"), err=True)
+            typer.echo(t("warning: {hint}", hint=hint), err=True)
     try:
         return INPUT_OF[func_type].model_validate({**values, "func_type": func_type})
     except ValidationError as error:
@@ -186,9 +178,10 @@ def told_missing(func_type: FunctionType | None, values: dict[str, Any]) -> str 
         FunctionType.GROUP_REWARD: '{"agent_outputs": [{"messages": [{"role": "assistant", "content": "..."}]}]}',
     }[func_type]
     return t(
-        f"the input has no {missing}, which every run gives: the function may fail for that alone\n"
-        f"  fix: give it, e.g. {example}",
-        f"输入缺少 {missing}，而训练时总会提供：函数失败可能只是因为这一点\n  修正：请补上，例如 {example}",
+        "the input has no {missing}, which every run gives: the function may fail for "
+        "that alone\n  fix: give it, e.g. {example}",
+        missing=missing,
+        example=example,
     )
 
 
@@ -285,11 +278,11 @@ def read_rows(text: str) -> list[dict[str, Any]]:
                 rows.append(parsed_object(line))
             except typer.BadParameter as error:
                 raise typer.BadParameter(
-                    t(f"line {number}: {error.message}", f"第 {number} 行：{error.message}"),
+                    t("line {number}: {message}", number=number, message=error.message),
                     param_hint="--input",
                 ) from error
     if not rows:
-        raise typer.BadParameter(t("no rows", "没有数据行"), param_hint="--input")
+        raise typer.BadParameter(t("no rows"), param_hint="--input")
     return rows
 
 
@@ -349,7 +342,7 @@ def _tell_missing(kind: FunctionType, tried: list[Tried]) -> None:
     for number, one in enumerate(tried, 1):
         missing = None if one.reply.ok else told_missing(kind, one.values)
         if missing is not None:
-            typer.echo(t(f"row {number}: {missing}", f"第 {number} 行：{missing}"), err=True)
+            typer.echo(t("row {number}: {missing}", number=number, missing=missing), err=True)
             return
 
 
@@ -366,10 +359,7 @@ def _completed(row: dict[str, Any], kind: FunctionType, policy: Policy, number: 
             values["model_resource"] = resource
         elif "model_resource" not in values:
             raise typer.BadParameter(
-                t(
-                    f"row {number} names no model_resource; give --script or --model-url",
-                    f"第 {number} 行没有 model_resource；请给出 --script 或 --model-url",
-                ),
+                t("row {number} names no model_resource; give --script or --model-url", number=number),
                 param_hint="--input",
             )
         values.setdefault("request_metadata", _metadata(number))
@@ -377,7 +367,7 @@ def _completed(row: dict[str, Any], kind: FunctionType, policy: Policy, number: 
         typed_input(kind, values)
     except typer.BadParameter as error:
         raise typer.BadParameter(
-            t(f"row {number}: {error.message}", f"第 {number} 行：{error.message}"), param_hint="--input"
+            t("row {number}: {message}", number=number, message=error.message), param_hint="--input"
         ) from error
     return values
 
@@ -413,7 +403,7 @@ def _reward_input(one: Tried) -> str:
 
 
 def _print_table(tried: list[Tried]) -> None:
-    table = Table(t("row", "行"), t("status", "状态"), t("result", "结果"), t("metrics", "指标"), "ms")
+    table = Table(t("row"), t("status"), t("result"), t("metrics"), "ms")
     for number, one in enumerate(tried, 1):
         reply = one.reply
         status = "ok" if reply.ok else reply.error_code or "failed"
@@ -426,10 +416,10 @@ def _print_table(tried: list[Tried]) -> None:
     latencies = sorted(one.reply.latency_s for one in tried)
     num_ok = sum(one.reply.ok for one in tried)
     scores = [score for one in tried for score in _scores(one.reply.output)]
-    mean = f", {t('mean reward', '平均奖励')} {sum(scores) / len(scores):.4g}" if scores else ""
+    mean = f", {t('mean reward')} {sum(scores) / len(scores):.4g}" if scores else ""
     middle = latencies[(len(latencies) - 1) // 2]
     typer.echo(
-        t(f"{num_ok} of {len(tried)} ok", f"{len(tried)} 行中 {num_ok} 行成功")
+        t("{num_ok} of {num_tried} ok", num_ok=num_ok, num_tried=len(tried))
         + f"{mean}, p50 {middle * 1000:.0f} ms, max {latencies[-1] * 1000:.0f} ms"
     )
 

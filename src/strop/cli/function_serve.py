@@ -41,22 +41,15 @@ _NOT_CODE = frozenset({"node_modules", "__pycache__", "venv", "build", "dist"})
 def serve(
     classpath: ClassPath,
     func_type: TypeOption = None,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
-    ] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help=t("0 takes a free one."))] = 0,
     root: RootOption = Path(),
     timeout: TimeoutOption = 600.0,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help=t("Worker processes.", "worker 进程数。"))
-    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help=t("Worker processes."))] = 1,
     reload: Annotated[
         bool,
         typer.Option(
             "--reload",
-            help=t(
-                "Start new workers when a Python file below --root changes, without interrupting calls.",
-                "--root 下的 Python 文件变化时滚动重启 worker，调用不中断。",
-            ),
+            help=t("Start new workers when a Python file below --root changes, without interrupting calls."),
         ),
     ] = False,
 ) -> None:
@@ -74,7 +67,7 @@ def serve(
     except KeyboardInterrupt:
         pass
     except OSError as error:
-        typer.echo(t(f"cannot listen on port {port}: {error}", f"无法监听端口 {port}：{error}"), err=True)
+        typer.echo(t("cannot listen on port {port}: {error}", port=port, error=error), err=True)
         code = 1
     except FunctionError as error:
         typer.echo(str(error), err=True)
@@ -129,16 +122,13 @@ async def _answer(executor: Served, port: int) -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     header = f"-H 'Authorization: Bearer {token}'"
     print(
-        t(
-            f"{executor.func_type} function {executor.class_name}",
-            f"{executor.func_type} 函数 {executor.class_name}",
-        ),
+        t("{func_type} function {class_name}", func_type=executor.func_type, class_name=executor.class_name),
         f"  URL    {url}/api/v1",
         f"  token  {token}",
-        t("try it:", "试一试："),
+        t("try it:"),
         f"  curl -s {url}/api/v1 {header} -H 'Content-Type: application/json' -d @input.json",
         f"  curl -s {url}/health {header}",
-        t("Ctrl-C ends it.", "按 Ctrl-C 结束。"),
+        t("Ctrl-C ends it."),
         sep="\n",
         flush=True,
     )
@@ -158,12 +148,10 @@ async def _reload(instance: Instance) -> None:
         try:
             await instance.restart(replace(instance.spec))
         except FunctionError as error:
-            told = t(
-                "the changed code does not start; the old code stays in use", "改动无法启动，继续使用旧代码"
-            )
+            told = t("the changed code does not start; the old code stays in use")
             print(f"{told}: {error}", file=sys.stderr, flush=True)
         else:
-            print(t("reloaded", "已重新加载"), flush=True)
+            print(t("reloaded"), flush=True)
 
 
 def _stamps(root: Path) -> dict[str, tuple[int, int]]:

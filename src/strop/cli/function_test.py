@@ -57,16 +57,11 @@ def try_out(
         typer.Option(
             "--input",
             metavar="FILE",
-            help=t(
-                "JSON input, or .jsonl with one a line; - reads stdin.",
-                "JSON 输入，或每行一个输入的 .jsonl；- 表示标准输入。",
-            ),
+            help=t("JSON input, or .jsonl with one a line; - reads stdin."),
         ),
     ],
     func_type: TypeOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help=t("Print the raw output.", "打印原始输出。"))
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=t("Print the raw output."))] = False,
     script: Annotated[
         Path | None,
         typer.Option(
@@ -74,8 +69,7 @@ def try_out(
             exists=True,
             dir_okay=False,
             help=t(
-                "JSON list of answers of a scripted model, for rollouts; each row gets them from the start.",
-                "脚本化模型的回答（JSON 列表），用于 rollout；每行从头使用。",
+                "JSON list of answers of a scripted model, for rollouts; each row gets them from the start."
             ),
         ),
     ] = None,
@@ -83,24 +77,18 @@ def try_out(
         str | None,
         typer.Option(
             "--model-url",
-            help=t(
-                "OpenAI base URL of a real model, for rollouts; its key is read from OPENAI_API_KEY.",
-                "真实模型的 OpenAI base URL，用于 rollout；密钥取自 OPENAI_API_KEY。",
-            ),
+            help=t("OpenAI base URL of a real model, for rollouts; its key is read from OPENAI_API_KEY."),
         ),
     ] = None,
     model_name: Annotated[
-        str, typer.Option("--model-name", help=t("As the model's endpoint calls it.", "端点上的模型名。"))
+        str, typer.Option("--model-name", help=t("As the model's endpoint calls it."))
     ] = "default",
     save: Annotated[
         Path | None,
         typer.Option(
             "--save",
             dir_okay=False,
-            help=t(
-                "Write what rollouts gave as inputs of reward functions (.jsonl).",
-                "把 rollout 的结果写成 reward 函数的输入（.jsonl）。",
-            ),
+            help=t("Write what rollouts gave as inputs of reward functions (.jsonl)."),
         ),
     ] = None,
     root: RootOption = Path(),
@@ -115,7 +103,7 @@ def try_out(
     if many or policy.given or save is not None:
         if REGISTERED.fullmatch(classpath):
             raise typer.BadParameter(
-                t("rows are tried on this machine; give a class path", "多行测试在本机进行；请给出类路径"),
+                t("rows are tried on this machine; give a class path"),
                 param_hint="CLASSPATH",
             )
         rows = read_rows(text) if many else [parsed_object(text)]
@@ -193,24 +181,17 @@ def bench(
         typer.Option(
             "--input",
             metavar="FILE",
-            help=t(
-                "JSON input, or .jsonl with one a line, taken in turn.",
-                "JSON 输入，或每行一个输入的 .jsonl，轮流使用。",
-            ),
+            help=t("JSON input, or .jsonl with one a line, taken in turn."),
         ),
     ],
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=4096, help=t("Calls at once.", "并发调用数。"))
+        int, typer.Option("--concurrency", min=1, max=4096, help=t("Calls at once."))
     ] = 64,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, help=t("How long to measure.", "测量时长（秒）。"))
-    ] = 5.0,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help=t("Worker processes.", "worker 进程数。"))
-    ] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help=t("How long to measure."))] = 5.0,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help=t("Worker processes."))] = 1,
     root: RootOption = Path(),
     timeout: TimeoutOption = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help=t("Print JSON.", "输出 JSON。"))] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=t("Print JSON."))] = False,
 ) -> None:
     text = decoded(input_file.read())
     rows = (
@@ -270,5 +251,5 @@ def _print(measured: Measured, *, as_json: bool) -> None:
     for name, value in numbers.items():
         table.add_row(name, f"{value:g}")
     for code, count in measured.errors.items():
-        table.add_row(f"{t('failed', '失败')}: {code}", str(count))
+        table.add_row(f"{t('failed')}: {code}", str(count))
     Console(markup=False, emoji=False).print(table)

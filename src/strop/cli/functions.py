@@ -34,25 +34,20 @@ InstanceArgument = Annotated[
 ]
 
 app.command(
-    help=t(
-        "Serve one function over HTTP on 127.0.0.1 until Ctrl-C: DashScope's container protocol.",
-        "在 127.0.0.1 上以 HTTP（DashScope 容器协议）提供一个函数，Ctrl-C 结束。",
-    )
+    help=t("Serve one function over HTTP on 127.0.0.1 until Ctrl-C: DashScope's container protocol.")
 )(serve)
 app.command(
     "bench",
-    help=t(
-        "Measure calls a second and latencies of one function in real workers.",
-        "在真实的 worker 中测量一个函数的每秒调用数与延迟。",
-    ),
+    help=t("Measure calls a second and latencies of one function in real workers."),
 )(bench)
 
 
 app.command(
     "test",
     help=t(
-        "Run one call, or every row of a .jsonl, in a real worker and print what came of it; of a function or instance id, on the server. Exit status: 0 ok, 1 failed, 2 wrong usage.",
-        "在真实的 worker 中执行一次调用（或 .jsonl 的每一行）并打印结果；给出函数或实例 id 时在服务上执行。退出码：0 成功，1 失败，2 用法错误。",
+        "Run one call, or every row of a .jsonl, in a real worker and print what came "
+        "of it; of a function or instance id, on the server. Exit status: 0 ok, 1 "
+        "failed, 2 wrong usage."
     ),
 )(try_out)
 
@@ -60,36 +55,27 @@ app.command(
 @app.command(
     "register",
     help=t(
-        "Send the code of a function to a server and print its id. Equal code is sent once; the folder is only read.",
-        "把函数代码注册到服务并打印其 id。相同代码只上传一次；目录只读不写。",
+        "Send the code of a function to a server and print its id. Equal code is sent "
+        "once; the folder is only read."
     ),
 )
 def register(
     classpath: Annotated[
         str,
-        typer.Argument(
-            help=t("pkg.mod.Class, or path/file.py:Class.", "pkg.mod.Class，或 path/file.py:Class。")
-        ),
+        typer.Argument(help=t("pkg.mod.Class, or path/file.py:Class.")),
     ],
-    kind: Annotated[FunctionType, typer.Option("--type", help=t("Its kind.", "函数类型。"))],
+    kind: Annotated[FunctionType, typer.Option("--type", help=t("Its kind."))],
     root: Annotated[
         Path,
-        typer.Option(
-            "--root", exists=True, file_okay=False, help=t("The folder that is sent.", "要上传的目录。")
-        ),
+        typer.Option("--root", exists=True, file_okay=False, help=t("The folder that is sent.")),
     ] = Path(),
     requirements: Annotated[
         str,
-        typer.Option(
-            help=t(
-                "Requirements file below the folder; none if it is not there.",
-                "目录内的依赖文件；不存在则无依赖。",
-            )
-        ),
+        typer.Option(help=t("Requirements file below the folder; none if it is not there.")),
     ] = "requirements.txt",
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help=t("Show what would be sent, send nothing.", "只显示将上传的内容。")),
+        typer.Option("--dry-run", help=t("Show what would be sent, send nothing.")),
     ] = False,
     server: ServerOption = None,
     as_json: AsJson = False,
@@ -118,7 +104,7 @@ def register(
             print(name)
         for one in bundle.left_out:
             console.print(
-                f"{t('left out', '不上传')}  {one.name}  ({one.reason})",
+                f"{t('left out')}  {one.name}  ({one.reason})",
                 style="dim",
                 highlight=False,
                 markup=False,
@@ -136,28 +122,24 @@ def register(
         print(made.entity_id)
 
 
-@app.command(
-    "list", help=t("List the functions of a server, newest first.", "列出服务上的函数，最新的在前。")
-)
+@app.command("list", help=t("List the functions of a server, newest first."))
 def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         found = client.functions.list()
     columns = [
-        (t("function", "函数"), lambda one: one.entity_id),
-        (t("kind", "类型"), lambda one: one.type.value),
-        (t("class", "类"), lambda one: one.classpath),
+        (t("function"), lambda one: one.entity_id),
+        (t("kind"), lambda one: one.type.value),
+        (t("class"), lambda one: one.classpath),
         (
-            t("instances", "实例"),
+            t("instances"),
             lambda one: " ".join(f"{ins.instance_id} ({ins.state})" for ins in one.instances),
         ),
-        (t("created", "创建时间"), lambda one: one.create_time),
+        (t("created"), lambda one: one.create_time),
     ]
     show_list(found, columns, as_json=as_json)
 
 
-@app.command(
-    "start", help=t("Start an instance of a function and print its id.", "启动函数实例并打印其 id。")
-)
+@app.command("start", help=t("Start an instance of a function and print its id."))
 def start(function: FunctionArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         made = client.functions.start(function)
@@ -167,41 +149,34 @@ def start(function: FunctionArgument, server: ServerOption = None, as_json: AsJs
         print(made.instance_id)
 
 
-@app.command("stop", help=t("End an instance.", "停止实例。"))
+@app.command("stop", help=t("End an instance."))
 def stop(instance: InstanceArgument, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.functions.stop(instance)
-    print(t(f"ended {instance}", f"已停止 {instance}"))
+    print(t("ended {instance}", instance=instance))
 
 
 @app.command(
     "restart",
-    help=t(
-        "Replace an instance's workers one by one, without interrupting calls.",
-        "滚动重启实例的 worker，调用不中断。",
-    ),
+    help=t("Replace an instance's workers one by one, without interrupting calls."),
 )
 def restart(instance: InstanceArgument, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.functions.restart(instance)
-    print(t(f"restarted {instance}", f"已重启 {instance}"))
+    print(t("restarted {instance}", instance=instance))
 
 
-@app.command("get", help=t("Show one function.", "显示一个函数。"))
+@app.command("get", help=t("Show one function."))
 def get(function: FunctionArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         show_one(client.functions.get(function), as_json=as_json)
 
 
-@app.command("logs", help=t("Print what an instance wrote.", "打印实例的输出。"))
+@app.command("logs", help=t("Print what an instance wrote."))
 def logs(
     instance: InstanceArgument,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, help=t("The last so many.", "最后多少行。"))
-    ] = 100,
-    word: Annotated[
-        list[str] | None, typer.Option("--grep", help=t("Only lines with this word.", "只显示含此词的行。"))
-    ] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help=t("The last so many."))] = 100,
+    word: Annotated[list[str] | None, typer.Option("--grep", help=t("Only lines with this word."))] = None,
     server: ServerOption = None,
 ) -> None:
     with open_client(server) as client:
@@ -209,11 +184,11 @@ def logs(
             print(line)
 
 
-@app.command("delete", help=t("Forget a function that has no instances.", "删除没有实例的函数。"))
+@app.command("delete", help=t("Forget a function that has no instances."))
 def delete(function: FunctionArgument, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.functions.delete(function)
-    print(t(f"deleted {function}", f"已删除 {function}"))
+    print(t("deleted {function}", function=function))
 
 
 FORMULA = "reward = sum(weight x share x score)"
@@ -223,8 +198,8 @@ _START_LIMIT_S = 600.0
 
 @app.command(
     help=t(
-        "Show how rewards are added up: the functions of a job file, or the parts of one class. Loads them to ask.",
-        "显示奖励如何相加：任务文件中的各函数，或一个类的各个子维度。会加载函数以读取权重。",
+        "Show how rewards are added up: the functions of a job file, or the parts of "
+        "one class. Loads them to ask."
     )
 )
 def show(
@@ -232,7 +207,7 @@ def show(
         str,
         typer.Argument(
             metavar="JOB|CLASSPATH",
-            help=t("job.yaml, or a class path.", "job.yaml，或 class path。"),
+            help=t("job.yaml, or a class path."),
         ),
     ],
     root: Annotated[
@@ -241,7 +216,7 @@ def show(
             "--root",
             exists=True,
             file_okay=False,
-            help=t("Folder that a class path starts from.", "class path 的起始目录。"),
+            help=t("Folder that a class path starts from."),
         ),
     ] = Path(),
     as_json: AsJson = False,
@@ -256,7 +231,7 @@ def show(
         functions = [_alone(what)]
         workspace = root.resolve()
     if not functions:
-        print(t("no reward functions", "没有奖励函数"))
+        print(t("no reward functions"))
         return
     try:
         parts = asyncio.run(_parts(functions, workspace))
@@ -268,7 +243,7 @@ def show(
         print_json({"formula": FORMULA, "parts": rows})
         return
     table = Table(box=None, pad_edge=False)
-    for title in (t("function", "函数"), t("part", "子维度")):
+    for title in (t("function"), t("part")):
         table.add_column(title, no_wrap=True)
     for title in ("weight", "share", "weight x share"):
         table.add_column(title, justify="right")

@@ -18,7 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from strop.cli.text import t
+from strop.cli.text import pick, t
 from strop.errors import RequestError
 from strop.schema.finding import Text as FindingText
 from strop.schema.job import PLANNED_EVENT
@@ -34,16 +34,16 @@ STYLES = {"alarm": "bold red", "warning": "yellow"}
 def show_findings(findings: Sequence[FindingInfo], console: Console) -> None:
     """Each with what was seen, why it happens, what to do and what to read."""
     if not findings:
-        console.print(t("nothing was found", "没有发现问题"), highlight=False)
+        console.print(t("nothing was found"), highlight=False)
     for one in findings:
         style = "dim" if one.ended_step is not None else STYLES.get(one.severity, "yellow")
         console.print(heading(one), style=style, highlight=False, markup=False, soft_wrap=True)
-        rows = (("", one.summary), (t("cause", "原因"), one.cause), (t("do", "处置"), one.advice))
+        rows = (("", one.summary), (t("cause"), one.cause), (t("do"), one.advice))
         for label, text in rows:
             console.print(f"  {label:<6} {said(text)}", highlight=False, markup=False, soft_wrap=True)
         for witness in one.evidence.trajectories:
             console.print(
-                f"  {t('read', '查看'):<6} {witness.rollout_id}   {witness.note}",
+                f"  {t('read'):<6} {witness.rollout_id}   {witness.note}",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -53,17 +53,14 @@ def show_findings(findings: Sequence[FindingInfo], console: Console) -> None:
 
 def heading(one: FindingInfo) -> str:
     """Rule, title and steps, in a line."""
-    until = (
-        t(f"to {one.last_step}", f"至第 {one.last_step} 步")
-        if one.ended_step is not None
-        else t("and holds", "至今")
-    )
-    return f"{one.rule}  {said(one.title)}   {t('from step', '自第')} {one.first_step} {t('', '步')}{until}"
+    until = t("to {last_step}", last_step=one.last_step) if one.ended_step is not None else t("and holds")
+    since = t("from step {step}", step=one.first_step)
+    return f"{one.rule}  {said(one.title)}   {since} {until}"
 
 
 def said(text: FindingText | None) -> str:
     """In the reader's language; of a rule that the server does not know there are no words."""
-    return t(text.en, text.zh) if text is not None else ""
+    return pick(text.en, text.zh) if text is not None else ""
 
 
 KEY_METRICS = (
@@ -147,13 +144,13 @@ def sparkline(values: Sequence[float | None], width: int = 32) -> str:
 
 def _progress(job: JobInfo, step: int, total: int | None) -> RenderableType:
     if total is None:
-        return Text(t(f"step {step}", f"第 {step} 步"))
+        return Text(t("step {step}", step=step))
     row = Table.grid(padding=(0, 2))
     left = _time_left(job, step, total)
     row.add_row(
         ProgressBar(total=total, completed=min(step, total), width=40),
-        t(f"step {step} of {total}", f"第 {step} / {total} 步"),
-        "" if left is None else t(f"about {left} left", f"约剩 {left}"),
+        t("step {step} of {total}", step=step, total=total),
+        "" if left is None else t("about {left} left", left=left),
     )
     return row
 
@@ -234,9 +231,7 @@ def _write_csv(rows: Sequence[tuple[object, ...]], file: object) -> None:
 
 def _write_parquet(rows: Sequence[tuple[object, ...]], out: Path | None) -> None:
     if out is None:
-        raise RequestError(
-            t("Parquet is no text", "Parquet 不是文本"), fix=t("name a file with --out", "用 --out 指定文件")
-        )
+        raise RequestError(t("Parquet is no text"), fix=t("name a file with --out"))
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -62,28 +62,23 @@ def program() -> str:
 def after(told: Mapping[str, Any], command: RunCommand) -> list[str]:
     """Lines on how a run ended that did not fail, with what can be done now."""
     job_id, steps, name, checkpoint = (told[key] for key in ("job_id", "steps", "published_as", "checkpoint"))
-    lines = [f"{job_id}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")]
+    lines = [f"{job_id}   {told['status']}   " + t("{steps} steps", steps=steps)]
     if told["status"] == "CANCELED":
         lines += continuation(command, resume=job_id if checkpoint is not None else None)
     if checkpoint is not None:
-        lines.append(
-            _line(t("talk to it", "与它对话"), f"{program()} chat {shlex.quote(str(name or checkpoint))}")
-        )
+        lines.append(_line(t("talk to it"), f"{program()} chat {shlex.quote(str(name or checkpoint))}"))
     if name is not None:
-        lines.append(_line(t("serve it", "提供服务"), f"{program()} serve {shlex.quote(str(name))}"))
+        lines.append(_line(t("serve it"), f"{program()} serve {shlex.quote(str(name))}"))
     return lines
 
 
 def continuation(command: RunCommand, *, resume: str | None) -> list[str]:
     """How to continue a run that was stopped; `resume` is what it can be resumed from, if anything."""
     if resume is not None:
-        return [_line(t("resume", "继续"), command.text(resume=resume))]
+        return [_line(t("resume"), command.text(resume=resume))]
     return [
-        t(
-            "no step was finished, so there is nothing to resume",
-            "没有完成任何一步，因此没有可继续的检查点",
-        ),
-        _line(t("begin again", "重新开始"), command.text()),
+        t("no step was finished, so there is nothing to resume"),
+        _line(t("begin again"), command.text()),
     ]
 
 
@@ -91,8 +86,8 @@ def after_failure(command: RunCommand, *, job_id: str, resume: str | None) -> st
     """What to do once the reason is fixed; `resume` as above."""
     return "\n".join(
         [
-            _line(t("its log", "查看日志"), f"{program()} jobs logs {job_id}"),
-            _line(t("once fixed", "修正后"), command.text(resume=resume)),
+            _line(t("its log"), f"{program()} jobs logs {job_id}"),
+            _line(t("once fixed"), command.text(resume=resume)),
         ]
     )
 

@@ -126,7 +126,7 @@ class LiveProgress:
 
     def __enter__(self) -> Self:
         self._bars.start()
-        self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps or None)
+        self._steps = self._bars.add_task(t("step"), total=self.total_steps or None)
         self._phase = self._bars.add_task("", total=None, visible=False)
         if not self.console.is_terminal:
             self._heartbeat.start()
@@ -188,11 +188,13 @@ class LiveProgress:
         for measure in _HELD_OUT.keys() & values.keys():
             value = format(values[measure], _HELD_OUT[measure])
             self._print(
-                t(f"before training        validation {value}", f"训练前          验证 {value}")
+                t("before training        validation {value}", value=value)
                 if step == 0
                 else t(
-                    f"after step {step:>3}/{self.total_steps}     validation {value}",
-                    f"第 {step:>3}/{self.total_steps} 步之后   验证 {value}",
+                    "after step {step:>3}/{total_steps}     validation {value}",
+                    step=step,
+                    total_steps=self.total_steps,
+                    value=value,
                 ),
                 style="bold",
             )
@@ -215,23 +217,31 @@ class LiveProgress:
         trained, seconds = number("perf/trained_tokens"), number("timing/s/update_actor")
         trained_rate = _count(trained / seconds if seconds > 0 else math.nan)
         # A teacher judges: rewards, where there are functions, are only measured.
-        measured, score = t("reward", "奖励"), number(_REWARD)
+        measured, score = t("reward"), number(_REWARD)
         if math.isnan(score) and _TAUGHT in values:
-            measured, score = t("distance to the teacher", "与教师的距离"), number(_TAUGHT)
+            measured, score = t("distance to the teacher"), number(_TAUGHT)
         of = f"/{self.total_steps}" if self.total_steps else ""
-        head = t(f"step {step:>3}{of}", f"第 {step:>3}{of} 步")
+        head = t("step {step:>3}{of}", step=step, of=of)
         if _REWARD not in values and _TAUGHT not in values:
             return t(
-                f"{head}   loss {number(_LOSS):.4f}   trained {_count(trained)} tok at {trained_rate}/s   "
-                f"{self._time_left(step)}",
-                f"{head}   损失 {number(_LOSS):.4f}   训练 {_count(trained)} tok，{trained_rate}/秒   "
-                f"{self._time_left(step)}",
+                "{head}   loss {number:.4f}   trained {count} tok at {trained_rate}/s   {time_left}",
+                head=head,
+                number=number(_LOSS),
+                count=_count(trained),
+                trained_rate=trained_rate,
+                time_left=self._time_left(step),
             )
         return t(
-            f"{head}   {measured} {score:.2f}   sampled {sampled} tok at {rate}/s   "
-            f"trained {_count(trained)} tok at {trained_rate}/s   {self._time_left(step)}",
-            f"{head}   {measured} {score:.2f}   采样 {sampled} tok，{rate}/秒   "
-            f"训练 {_count(trained)} tok，{trained_rate}/秒   {self._time_left(step)}",
+            "{head}   {measured} {score:.2f}   sampled {sampled} tok at {rate}/s   "
+            "trained {count} tok at {trained_rate}/s   {time_left}",
+            head=head,
+            measured=measured,
+            score=score,
+            sampled=sampled,
+            rate=rate,
+            count=_count(trained),
+            trained_rate=trained_rate,
+            time_left=self._time_left(step),
         )
 
     def _time_left(self, step: int) -> str:
@@ -240,17 +250,15 @@ class LiveProgress:
         since, first = self._began
         left = (time.monotonic() - since) / (step - first) * (self.total_steps - step)
         minutes, seconds = divmod(round(left), 60)
-        return t(f"{minutes}:{seconds:02d} left", f"还剩 {minutes}:{seconds:02d}")
+        return t("{minutes}:{seconds:02d} left", minutes=minutes, seconds=seconds)
 
     def checkpoint(self, step: int, folder: Path, *, best: bool) -> None:
-        better = t(", the best so far", "，目前最佳") if best else ""
-        self._print(
-            t(f"checkpoint of step {step}{better}: {folder}", f"第 {step} 步的检查点{better}：{folder}")
-        )
+        better = t(", the best so far") if best else ""
+        self._print(t("checkpoint of step {step}{better}: {folder}", step=step, better=better, folder=folder))
 
     def note(self, message: str) -> None:
         """Something that the run's owner should know, in the middle of its steps."""
-        self._print(f"{t('note', '提示')}  {told(message)}", style="yellow")
+        self._print(f"{t('note')}  {told(message)}", style="yellow")
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
         if done >= total:

@@ -23,22 +23,15 @@ if TYPE_CHECKING:
 
 
 def run(
-    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file.", "任务的 YAML 文件。"))],
-    steps: Annotated[
-        int | None, typer.Option(help=t("Stop after this many steps.", "训练多少步后停止。"), min=1)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help=t("Seed of data order and sampling.", "数据顺序与采样的种子。"))
-    ] = None,
+    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file."))],
+    steps: Annotated[int | None, typer.Option(help=t("Stop after this many steps."), min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help=t("Seed of data order and sampling."))] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help=t(
-                "Override a key of the file, e.g. learning_rate=1e-5. Repeatable.",
-                "覆盖文件中的键，例如 learning_rate=1e-5；可多次使用。",
-            ),
+            help=t("Override a key of the file, e.g. learning_rate=1e-5. Repeatable."),
         ),
     ] = None,
     out: Annotated[
@@ -46,16 +39,15 @@ def run(
         typer.Option(
             parser=named_folder,
             metavar="PATH",
-            help=t("Folder for checkpoints.", "检查点的目录。") + " [STROP_HOME/jobs/ID]",
+            help=t("Folder for checkpoints.") + " [STROP_HOME/jobs/ID]",
         ),
     ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
             help=t(
-                "Resume from a run's folder, a checkpoint's folder or a job's id; auto: from --out if it holds "
-                "checkpoints, else start.",
-                "从任务目录、检查点目录或任务 id 继续；auto：若 --out 中有检查点则继续，否则从头开始。",
+                "Resume from a run's folder, a checkpoint's folder or a job's id; auto: "
+                "from --out if it holds checkpoints, else start."
             )
         ),
     ] = None,
@@ -63,10 +55,7 @@ def run(
         bool,
         typer.Option(
             "--accept-changes",
-            help=t(
-                "With --resume: continue although functions or validation rows have changed.",
-                "与 --resume 同用：即使函数或验证数据已改变也继续。",
-            ),
+            help=t("With --resume: continue although functions or validation rows have changed."),
         ),
     ] = False,
     dry_run: Annotated[
@@ -74,14 +63,13 @@ def run(
         typer.Option(
             "--dry-run",
             help=t(
-                "Check the file, its rows and its functions, print each value and where it comes from, stop.",
-                "检查文件、数据与函数，打印每个值及其来源后停止。",
+                "Check the file, its rows and its functions, print each value and where it comes from, stop."
             ),
         ),
     ] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help=t("Print the result as JSON on stdout.", "以 JSON 在标准输出打印结果。")),
+        typer.Option("--json", help=t("Print the result as JSON on stdout.")),
     ] = False,
     server: Annotated[
         str | None,
@@ -90,9 +78,8 @@ def run(
             envvar="STROP_URL",
             show_envvar=False,
             help=t(
-                "Train on this server; STROP_URL, else the one that runs here, else in this command. The server's "
-                "key is STROP_API_KEY.",
-                "在此服务上训练；默认取 STROP_URL 或本机运行的服务，都没有则在本命令内训练。密钥取 STROP_API_KEY。",
+                "Train on this server; STROP_URL, else the one that runs here, else in "
+                "this command. The server's key is STROP_API_KEY."
             ),
         ),
     ] = None,
@@ -108,8 +95,8 @@ def run(
         accept_changes=accept_changes,
     )
     if accept_changes and resume is None:
-        text = t("has no effect without --resume", "未给出 --resume 时无效")
-        problem = Problem(place="--accept-changes", message=text, fix=t("leave it out", "请去掉"))
+        text = t("has no effect without --resume")
+        problem = Problem(place="--accept-changes", message=text, fix=t("leave it out"))
         raise ConfigError("--accept-changes", [problem])
     console = Console(stderr=as_json, markup=False, emoji=False)
     if dry_run:
@@ -187,10 +174,9 @@ def _resumed(command: RunCommand) -> Resumed | None:
 
 
 def _say_resumed(resumed: Resumed, folder: Path | None, console: Console) -> None:
-    where = folder or t("the new job's own folder", "新任务自己的目录")
+    where = folder or t("the new job's own folder")
     text = t(
-        f"resumes from {resumed.checkpoint}; its checkpoints go to {where}",
-        f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
+        "resumes from {checkpoint}; its checkpoints go to {where}", checkpoint=resumed.checkpoint, where=where
     )
     console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
 
@@ -212,8 +198,9 @@ def finished(
     if ended is None:
         return None
     text = t(
-        f"already finished: all {ended.steps} steps are in {ended.checkpoint}",
-        f"已经完成：全部 {ended.steps} 步都在 {ended.checkpoint}",
+        "already finished: all {steps} steps are in {checkpoint}",
+        steps=ended.steps,
+        checkpoint=ended.checkpoint,
     )
     console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
     return summary(config, resumed.job_id, ended, published_as=None)
@@ -228,17 +215,14 @@ def refuse_local(**given: str | Path | None) -> None:
     problems = [
         Problem(
             place=f"--{name}",
-            message=t("is a folder of this machine, not of the server", "是本机目录，与服务无关"),
-            fix=t(
-                "leave it out; to resume a paused job: strop jobs resume ID",
-                "请去掉；暂停的任务用 strop jobs resume ID 继续",
-            ),
+            message=t("is a folder of this machine, not of the server"),
+            fix=t("leave it out; to resume a paused job: strop jobs resume ID"),
         )
         for name, value in given.items()
         if value is not None
     ]
     if problems:
-        raise ConfigError(t("--server or STROP_URL", "--server 或 STROP_URL"), problems)
+        raise ConfigError(t("--server or STROP_URL"), problems)
 
 
 def given(

@@ -49,9 +49,9 @@ def named_folder(given: str | Path) -> Path:
     """
     text = str(given)
     if not text.strip():
-        raise typer.BadParameter(t("an empty text names no folder", "空文本不是目录名"))
+        raise typer.BadParameter(t("an empty text names no folder"))
     if (half := half_character(text)) is not None or "\0" in text:
-        raise typer.BadParameter(f"{text!r}: {half or t('holds a NUL character', '含有 NUL 字符')}")
+        raise typer.BadParameter(f"{text!r}: {half or t('holds a NUL character')}")
     return Path(text)
 
 
@@ -181,13 +181,11 @@ def _prove_writable(shelf: Path) -> None:
 def _refused(folder: Path, error: OSError) -> ConfigError:
     return _problem(
         t(
-            f"checkpoints cannot be written to {str(folder)!r}: {error.strerror or error}",
-            f"无法向 {str(folder)!r} 写入检查点：{error.strerror or error}",
+            "checkpoints cannot be written to {folder!r}: {value}",
+            folder=str(folder),
+            value=error.strerror or error,
         ),
-        t(
-            "name a folder with --out that this user may write and that has room",
-            "请用 --out 指定一个可写且空间充足的目录",
-        ),
+        t("name a folder with --out that this user may write and that has room"),
     )
 
 
@@ -196,26 +194,21 @@ def _taken(folder: Path, holder: str) -> ConfigError:
         told = json.loads(holder)
         who = f"{told['job_id']} (process {told['pid']} on {told['host']})"
     except (ValueError, KeyError, TypeError):
-        who = t("another run", "另一个任务")
+        who = t("another run")
     return _problem(
-        t(f"{str(folder)!r} is in use by {who}", f"{str(folder)!r} 正被 {who} 使用"),
-        t(
-            "wait for it, end it, or choose another folder with --out",
-            "请等待其结束，或用 --out 指定其他目录",
-        ),
+        t("{folder!r} is in use by {who}", folder=str(folder), who=who),
+        t("wait for it, end it, or choose another folder with --out"),
     )
 
 
 def _used(folder: Path, found: Path) -> ConfigError:
     return _problem(
         t(
-            f"{str(folder)!r} holds checkpoints of an earlier run, the newest {found.name}",
-            f"{str(folder)!r} 中已有先前任务的检查点，最新的是 {found.name}",
+            "{folder!r} holds checkpoints of an earlier run, the newest {name}",
+            folder=str(folder),
+            name=found.name,
         ),
-        t(
-            f"resume it with --resume {folder}, or choose another folder with --out",
-            f"用 --resume {folder} 继续该任务，或用 --out 指定其他目录",
-        ),
+        t("resume it with --resume {folder}, or choose another folder with --out", folder=folder),
     )
 
 
@@ -224,13 +217,15 @@ def unusable_text(folder: Path, found: Found) -> tuple[str, str]:
     newest, error = found.unusable[0]
     return (
         t(
-            f"{str(folder)!r} holds checkpoints of an earlier run, none of which can be used; "
-            f"{newest.name}: {error.message}",
-            f"{str(folder)!r} 中有先前任务的检查点，但均无法使用；{newest.name}：{error.message}",
+            "{folder!r} holds checkpoints of an earlier run, none of which can be used; {name}: {message}",
+            folder=str(folder),
+            name=newest.name,
+            message=error.message,
         ),
         t(
-            f"{error.fix or 'put the files back'}; to start over, choose another folder with --out",
-            f"{error.fix or '请恢复这些文件'}；若要从头开始，请用 --out 指定其他目录",
+            "{value}; to start over, choose another folder with --out",
+            value=error.fix or "put the files back",
+            value2=error.fix or "请恢复这些文件",
         ),
     )
 
@@ -276,14 +271,14 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
 
     if not given.strip():
         raise _resume_problem(
-            t("an empty text names nothing", "空文本不代表任何对象"),
-            t("give the folder of a run or a job's id", "请给出任务目录或任务 id"),
+            t("an empty text names nothing"),
+            t("give the folder of a run or a job's id"),
         )
     if given == AUTO:
         if out is None:
             raise _resume_problem(
-                t("auto looks in the folder of --out, which is not given", "auto 需要同时给出 --out"),
-                t("add --out FOLDER", "请加上 --out 目录"),
+                t("auto looks in the folder of --out, which is not given"),
+                t("add --out FOLDER"),
             )
         found = find_checkpoints(out.absolute() / CHECKPOINTS)
         if found.newest is None and found.unusable:
@@ -292,14 +287,8 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     place = next((one for one in _places(given) if one is not None and _is_folder(one)), None)
     if place is None:
         raise _resume_problem(
-            t(
-                f"there is no folder or job {given!r}",
-                f"找不到目录 {given!r}，也没有此 id 的任务",
-            ),
-            t(
-                "give the folder of a run, of one of its checkpoints, or the id of a job",
-                "请给出任务目录、检查点目录或任务 id",
-            ),
+            t("there is no folder or job {given!r}", given=given),
+            t("give the folder of a run, of one of its checkpoints, or the id of a job"),
         )
     place = place.absolute()
     if (place / MANIFEST).is_file():
@@ -311,14 +300,8 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
         raise _resume_problem(*unusable_text(place, spoilt))
     if newest is None:
         raise _resume_problem(
-            t(
-                f"{str(place)!r} is not a checkpoint and holds no complete one",
-                f"{str(place)!r} 不是检查点，其中也没有完整的检查点",
-            ),
-            t(
-                "give the folder of a run that has saved one; without --resume the job starts over",
-                "请给出已保存检查点的任务目录；不加 --resume 则从头开始",
-            ),
+            t("{place!r} is not a checkpoint and holds no complete one", place=str(place)),
+            t("give the folder of a run that has saved one; without --resume the job starts over"),
         )
     return _resumed(newest, out)
 
@@ -373,10 +356,7 @@ def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
     saved = read_manifest(checkpoint).position
     if "job_id" not in saved:
         raise CheckpointError(
-            t(
-                f"{str(checkpoint)!r} was not written by a training run of this version",
-                f"{str(checkpoint)!r} 不是由此版本的训练任务写入的",
-            )
+            t("{checkpoint!r} was not written by a training run of this version", checkpoint=str(checkpoint))
         )
     return Resumed(checkpoint=checkpoint, folder=out.absolute() if out else own, saved=saved)
 

@@ -96,17 +96,17 @@ def tell_end(client: Client, job: JobInfo, console: Console, *, again: str | Non
     if job.status is JobStatus.SUCCEEDED:
         say(f"{program()} deployments create {job.finetuned_output}")
     elif job.status is JobStatus.FAILED:
-        console.print(job.message or t("no reason was given", "没有给出原因"), style="red", markup=False)
+        console.print(job.message or t("no reason was given"), style="red", markup=False)
         say(f"{program()} jobs logs {job.job_id}")
     elif job.status is JobStatus.CANCELED:
         saved = client.jobs.checkpoints(job.job_id)
         if not saved:
-            say(t("no step was finished, so nothing was kept", "没有完成任何一步，因此没有保存检查点"))
+            say(t("no step was finished, so nothing was kept"))
             return
-        where = t(f"checkpoint of step {saved[-1].step}", f"第 {saved[-1].step} 步的检查点")
+        where = t("checkpoint of step {step}", step=saved[-1].step)
         say(f"{where}: {program()} models publish {job.job_id} NAME")
         if again is not None:
-            say(t(f"resume:  {again}", f"继续:  {again}"))
+            say(t("resume:  {again}", again=again))
 
 
 def submit_file(client: Client, path: Path, given: Mapping[str, object], console: Console) -> JobInfo:
@@ -157,10 +157,7 @@ def show_to_the_end(
     try:
         ended = follow(client, job_id, console)
     except KeyboardInterrupt:
-        text = t(
-            "canceling: every finished step is kept; once more to leave that to the server",
-            "正在取消：已完成的步都会保存；再按一次则交由服务收尾",
-        )
+        text = t("canceling: every finished step is kept; once more to leave that to the server")
         console.print(text, style="yellow", highlight=False, soft_wrap=True, markup=False)
         client.jobs.cancel(job_id)
         ended = client.jobs.wait(job_id)
@@ -215,19 +212,16 @@ def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> 
     if url is None:
         return RunPlace()
     if out is not None:
-        why = t("--out names a folder of this command's own", "--out 指定的是本命令自己的目录")
+        why = t("--out names a folder of this command's own")
         return RunPlace(why=why)
     if resume is not None:
-        why = t("--resume starts from a checkpoint on this machine", "--resume 从本机的检查点继续")
+        why = t("--resume starts from a checkpoint on this machine")
         return RunPlace(why=why)
     if any(one.tracking_uri is not None and not is_server(one.tracking_uri) for one in config.trackers):
-        why = t(
-            "its tracking_uri must start with http:// or https://",
-            "它只接受 http:// 或 https:// 形式的 tracking_uri",
-        )
+        why = t("its tracking_uri must start with http:// or https://")
         return RunPlace(why=why)
     if any(one.host is not None and not is_loopback(one.host) for one in config.trackers):
-        why = t("a tracker's host opens a port of this machine", "tracker 的 host 会在本机开放端口")
+        why = t("a tracker's host opens a port of this machine")
         return RunPlace(why=why)
     why = _obstacle(url, config)
     return RunPlace(url=url) if why is None else RunPlace(why=why)
@@ -237,14 +231,10 @@ def place_text(place: RunPlace) -> str | None:
     """What a person should know of it; None where there is nothing to know."""
     if place.url is not None:
         return t(
-            f"trains on the server that runs here, {place.url}; --out FOLDER trains in this command",
-            f"在本机运行的服务 {place.url} 上训练；用 --out 目录 可在本命令内训练",
+            "trains on the server that runs here, {url}; --out FOLDER trains in this command", url=place.url
         )
     if place.why is not None:
-        return t(
-            f"trains in this command, not on the server that runs here: {place.why}",
-            f"在本命令内训练，不使用本机运行的服务：{place.why}",
-        )
+        return t("trains in this command, not on the server that runs here: {why}", why=place.why)
     return None
 
 
@@ -258,14 +248,11 @@ def _obstacle(url: str, config: JobConfig) -> str | None:
                 try:
                     client.models.get(name)
                 except MissingError:
-                    return t(
-                        f"it has no model {name!r}; strop models add NAME SOURCE gives it one",
-                        f"它没有模型 {name!r}；可用 strop models add 名称 来源 添加",
-                    )
+                    return t("it has no model {name!r}; strop models add NAME SOURCE gives it one", name=name)
     except AccessError as error:
         return error.message
     except StropError as error:
-        return t(f"it does not answer ({error.message})", f"它没有应答（{error.message}）")
+        return t("it does not answer ({message})", message=error.message)
     return None
 
 
@@ -301,9 +288,10 @@ def resume_there(given: str, command: RunCommand, console: Console, *, as_json: 
     if not job.status.final:
         raise _refused(*_why(given, job.status, here=url is not None))
     text = t(
-        f"{given} was trained by a server and is {job.status.value}: a new job resumes from its checkpoint, in "
-        "this command",
-        f"{given} 由服务训练，状态为 {job.status.value}：将在本命令内由新任务从其检查点继续",
+        "{given} was trained by a server and is {value}: a new job resumes from its "
+        "checkpoint, in this command",
+        given=given,
+        value=job.status.value,
     )
     console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
     return None
@@ -313,8 +301,8 @@ def _resume_on_server(url: str, job_id: str, console: Console, *, as_json: bool)
     from strop.cli.remote import open_client
 
     text = t(
-        f"resumes on the server that runs here, {url}, as it was submitted; the job file is not reread",
-        f"在本机运行的服务 {url} 上按提交时的配置继续；不再读取任务文件",
+        "resumes on the server that runs here, {url}, as it was submitted; the job file is not reread",
+        url=url,
     )
     console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
     with open_client(url) as client:
@@ -325,18 +313,16 @@ def _resume_on_server(url: str, job_id: str, console: Console, *, as_json: bool)
 def _why(job_id: str, status: JobStatus, *, here: bool) -> tuple[str, str]:
     if not here:
         return (
+            t("{job_id} is {value} on a server, and none runs here", job_id=job_id, value=status.value),
             t(
-                f"{job_id} is {status.value} on a server, and none runs here",
-                f"{job_id} 在服务上的状态为 {status.value}，而本机没有运行服务",
-            ),
-            t(
-                f"start it: {program()} up; then resume the paused job: {program()} jobs resume {job_id}",
-                f"先启动服务：{program()} up；暂停的任务再用 {program()} jobs resume {job_id} 继续",
+                "start it: {program} up; then resume the paused job: {program} jobs resume {job_id}",
+                program=program(),
+                job_id=job_id,
             ),
         )
     return (
-        t(f"{job_id} is {status.value} on the server", f"{job_id} 在服务上的状态为 {status.value}"),
-        t(f"watch it: {program()} jobs watch {job_id}", f"查看：{program()} jobs watch {job_id}"),
+        t("{job_id} is {value} on the server", job_id=job_id, value=status.value),
+        t("watch it: {program} jobs watch {job_id}", program=program(), job_id=job_id),
     )
 
 
@@ -347,10 +333,11 @@ def _refuse_options(given: str, command: RunCommand) -> None:
         names = ", ".join(dict.fromkeys(options))
         raise _refused(
             t(
-                f"{given} resumes on its server as it was submitted: {names} would have no effect",
-                f"{given} 将在其服务上按提交时的配置继续：{names} 不会生效",
+                "{given} resumes on its server as it was submitted: {names} would have no effect",
+                given=given,
+                names=names,
             ),
-            t("leave it out", "请去掉"),
+            t("leave it out"),
         )
 
 

@@ -7,14 +7,16 @@ from typing import Any
 from strop.locales import environment_language, msg, rendered
 
 
-def t(template: str, chinese: str | None = None, /, **params: Any) -> str:
+def t(template: str, /, **params: Any) -> str:
     """By the first of STROP_LANG, LC_ALL, LC_MESSAGES and LANG that is set; `template` as in `locales.msg`."""
-    language = environment_language()
-    if chinese is not None:
-        return chinese if language == "zh" else template
-    return str(rendered(msg(template, **params), language))
+    return told(msg(template, **params))
 
 
 def told(text: str) -> str:
     """A text that may be a message, in the user's language."""
     return str(rendered(text, environment_language()))
+
+
+def pick(english: str, chinese: str) -> str:
+    """Of a text that came in both languages, from a server or another package."""
+    return chinese if environment_language() == "zh" else english

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from strop.bilingual import both, chinese
 from strop.errors import ConfigError, ConflictError, DataError, Problem, StropError, told_of
+from strop.locales import msg
 from strop.memory import loading
 from strop.schema.job import JobStatus
 
@@ -190,10 +190,10 @@ async def _run_flow(
     from strop.schema.job import PLANNED_EVENT
 
     recorder, steps = session.backends.recorder, session.total_steps
-    recorder.event(PLANNED_EVENT, both(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
+    recorder.event(PLANNED_EVENT, msg("{steps} steps", steps=steps), data={"total_steps": steps})
     start, unusable = await asyncio.to_thread(_start_of, run.database, session, run.resumed)
     for folder, error in unusable:
-        text = both(f"{folder} is passed over: {error.message}", f"跳过 {folder}：{chinese(error.message)}")
+        text = msg("{folder} is passed over: {message}", folder=folder, message=error.message)
         recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,

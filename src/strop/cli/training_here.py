@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from strop.bilingual import both
 from strop.cli.interrupts import ending_text
+from strop.locales import msg
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     if model.name != wanted:
         with database.write() as writing:
             name_output(writing, session.job_id, model.name)
-    text = both(f"published as {model.name}", f"已发布为 {model.name}")
+    text = msg("published as {name}", name=model.name)
     if model.name != wanted:
-        text += both(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
+        text += msg(": {wanted} stands for other weights already", wanted=wanted)
     session.backends.recorder.event(
         "published",
         text,

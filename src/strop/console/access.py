@@ -15,11 +15,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from strop.console.failure_texts import translated
-from strop.console.pages import BASE, HOME, page, say_for
+from strop.console.pages import BASE, HOME, page
 from strop.console.requests import ServicesHere
-from strop.console.words import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES
+from strop.console.words import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, language_of
 from strop.errors import AccessError, ForbiddenError
+from strop.locales import languages, rendered
 from strop.schema.access import Caller
 from strop.service.services import Services
 from strop.store.database import Database
@@ -133,7 +133,7 @@ async def sign_in(request: Request, services: ServicesHere) -> Response:
     try:
         token = await run_in_threadpool(_open, services, request.app.state.link, key, link)
     except AccessError as error:
-        problem = translated(error.message, say_for(request))
+        problem = rendered(error.message, language_of(request))
         return page(request, "sign_in.html", http_status=401, back=back, link="", problem=problem)
     response = RedirectResponse(back, status_code=303)
     life_s = int(LIFE.total_seconds())
@@ -158,7 +158,7 @@ def choose_look(
 ) -> Response:
     """How pages look in this browser: nothing that anybody else could gain from changing."""
     response = RedirectResponse(local(back), status_code=303)
-    for name, value, known in ((LANGUAGE_COOKIE, language, LANGUAGES), (THEME_COOKIE, theme, THEMES)):
+    for name, value, known in ((LANGUAGE_COOKIE, language, languages()), (THEME_COOKIE, theme, THEMES)):
         if value in known:
             response.set_cookie(name, value or "", max_age=10**8, path="/", samesite="lax")
     return response

@@ -44,7 +44,7 @@ class Setting:
 
     key: str
     value: Any
-    origin: tuple[str, str]
+    origin: str
     about: tuple[str, str]
 
 

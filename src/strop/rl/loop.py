@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from strop.bilingual import both
 from strop.config.job import JobConfig
 from strop.data.dataset import Dataset, overlap_notes
 from strop.errors import TrainingError
+from strop.locales import msg
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
 from strop.rl.counters import counted_since
@@ -87,7 +87,7 @@ async def train(
 class _Run(Trainer[Sample]):
     """A run's backends and plans, and what one of its steps is."""
 
-    after_a_return = both("with other samples from there on", "此后改用其他样本")
+    after_a_return = msg("with other samples from there on")
 
     def __init__(
         self,
@@ -208,15 +208,9 @@ class _Run(Trainer[Sample]):
                     updates |= await asyncio.to_thread(backends.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
             elif step > hyper.critic_warmup:
-                text = both(
-                    "nothing to learn: in no group did two rollouts survive with different rewards",
-                    "无可学习：没有一组的存活轨迹奖励有差异",
-                )
+                text = msg("nothing to learn: in no group did two rollouts survive with different rewards")
                 if backends.critic is not None:
-                    text = both(
-                        "nothing to learn: every return was as far from its value as every other",
-                        "无可学习：每个回报与其价值估计的差都相同",
-                    )
+                    text = msg("nothing to learn: every return was as far from its value as every other")
                 self.recorder.event("step_without_gradient", text, step=step)
             if taught or backends.critic is not None:
                 with took("param_sync"):
@@ -305,7 +299,7 @@ class _Run(Trainer[Sample]):
         stop_if_too_many_failed(
             groups,
             self.hyper.max_failure_rate,
-            where=both(f"validation after step {at.step}", f"第 {at.step} 步后的验证"),
+            where=msg("validation after step {step}", step=at.step),
         )
         metrics = validation_metrics(groups)
         self.measured(at.step, **metrics, **took.seconds)
