@@ -106,7 +106,7 @@ def test_a_second_run_with_the_same_folder_is_refused_and_one_beside_it_is_told(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--resume", "/nope"), "--resume: there is no folder '/nope'"),
+        (("--resume", "/nope"), "--resume: there is no folder or job '/nope'"),
         (("--resume", "auto"), "--resume: auto looks in the folder of --out"),
         (("--out", "/proc/nope"), "--out: checkpoints cannot be written to '/proc/nope'"),
     ],

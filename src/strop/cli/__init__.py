@@ -1,6 +1,6 @@
 """Words on a command line -> the machines, wired. The only place that sees everything.
 
-Importing it loads nothing; `main` begins with what Ctrl-C does, and only then are the commands loaded.
+Importing it loads nothing; `main` first decides what Ctrl-C does, and only then loads the command.
 """
 
 from __future__ import annotations

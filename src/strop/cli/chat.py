@@ -78,7 +78,7 @@ def chat(
         if as_json:
             typer.echo(json.dumps(messages, ensure_ascii=False))
     except EngineError as error:
-        error.fix = error.fix or t("raise --max-length or start anew", "增大 --max-length 或重新开始")
+        error.fix = error.fix or t("raise --max-length or start over", "增大 --max-length 或重新开始")
         raise
     finally:
         engine.close()

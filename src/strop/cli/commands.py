@@ -55,7 +55,7 @@ OUTLINES = {
     "doctor": Outline(
         target="strop.cli.doctor:doctor",
         help=t(
-            "Look what of Strop works on this machine: torch, memory, disk, database, model, server, sandbox, GPU. "
+            "Check which parts of Strop work on this machine: torch, memory, disk, database, model, server, sandbox, GPU. "
             "Exit status: 0 it can train, 1 something is broken.",
             "检查本机上 Strop 的各部分是否可用：torch、内存、磁盘、数据库、模型、服务、沙箱、GPU。"
             "退出码：0 可以训练，1 有部分不可用。",

@@ -17,14 +17,14 @@ from strop.bilingual import both
 from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
-from strop.cli.sampling_machines import load_machines
+from strop.cli.sampling_backends import load_backends
 from strop.cli.session import new_job
 from strop.cli.text import t
 from strop.config.inputs import hash_inputs
 from strop.data.dataset import Dataset, load_dataset
 from strop.errors import DataError, Problem, told_of
 from strop.rl.failures import stop_if_too_many_failed
-from strop.rl.metrics import validation_measures
+from strop.rl.metrics import validation_metrics
 from strop.rl.reward import reward, reward_plan
 from strop.rl.rollout import rollout, rollout_plan
 from strop.schema.function import TaskStatus
@@ -46,8 +46,8 @@ MAX_SEQUENCES = 64
 """Sequences the engine batches at most."""
 
 
-class Ending:
-    """Has the `set` of a stop flag: ends the evaluation at once, for nothing of it has to be saved."""
+class CancelToken:
+    """Has the `set` of a stop flag: cancels the evaluation at once, since nothing of it has to be saved."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -67,7 +67,7 @@ async def evaluate(
     folder: Path,
     pythons: Mapping[str, Path],
     say: OnProgress,
-    ending: Ending,
+    cancel_token: CancelToken,
     settle: Callable[[], None],
 ) -> None:
     """Measure and record; the status is told like a training's.
@@ -80,7 +80,7 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
         claim_folder(held, job_id, out=folder, resumed=None, anew=False, submitted=True)
-        sampling = load_machines(config, max_sequences=MAX_SEQUENCES, say=say)
+        sampling = load_backends(config, max_sequences=MAX_SEQUENCES, say=say)
         datasets = _load(config, sampling.gateway)
         recorder = open_record(
             held,
@@ -97,14 +97,14 @@ async def evaluate(
             await sampling.start(stack, pool, say)
         measuring = _Measuring(config, evaluation, job_id, sampling.gateway, pool, told)
         try:
-            ending.task = asyncio.create_task(measuring.all(datasets))
-            if ending.asked:
-                ending.task.cancel()
-            await ending.task
+            cancel_token.task = asyncio.create_task(measuring.all(datasets))
+            if cancel_token.asked:
+                cancel_token.task.cancel()
+            await cancel_token.task
             told.status(JobStatus.SUCCEEDED)
         except asyncio.CancelledError:
             told.status(JobStatus.CANCELED)
-            if not ending.asked:
+            if not cancel_token.asked:
                 raise
         except Exception as error:
             told.status(JobStatus.FAILED, error=told_of(error))
@@ -158,7 +158,7 @@ class _Measuring:
 def measured(name: str, groups: tuple[Group, ...], *, n_rollouts: int) -> dict[str, Any]:
     """What is told of a dataset: the mean over samples of each one's mean over its scored rollouts."""
     head = f"validation/{name}/reward/"
-    values = validation_measures(groups, source=name)
+    values = validation_metrics(groups, source=name)
     members = [member for group in groups for member in group.trajectories]
     parts = {
         key.removeprefix(head).removesuffix("/mean@1"): value

@@ -54,7 +54,7 @@ def serve(
         typer.Option(
             "--reload",
             help=t(
-                "Start new workers when a Python file below --root changes; calls go on meanwhile.",
+                "Start new workers when a Python file below --root changes, without interrupting calls.",
                 "--root 下的 Python 文件变化时滚动重启 worker，调用不中断。",
             ),
         ),
@@ -158,7 +158,9 @@ async def _reload(instance: Instance) -> None:
         try:
             await instance.restart(replace(instance.spec))
         except FunctionError as error:
-            told = t("the change does not start; the old code goes on", "改动无法启动，继续使用旧代码")
+            told = t(
+                "the changed code does not start; the old code stays in use", "改动无法启动，继续使用旧代码"
+            )
             print(f"{told}: {error}", file=sys.stderr, flush=True)
         else:
             print(t("reloaded", "已重新加载"), flush=True)

@@ -177,7 +177,8 @@ def stop(instance: InstanceArgument, server: ServerOption = None) -> None:
 @app.command(
     "restart",
     help=t(
-        "Replace an instance's workers one after another; calls go on.", "滚动重启实例的 worker，调用不中断。"
+        "Replace an instance's workers one by one, without interrupting calls.",
+        "滚动重启实例的 worker，调用不中断。",
     ),
 )
 def restart(instance: InstanceArgument, server: ServerOption = None) -> None:

@@ -89,7 +89,7 @@ _NUM_ERRORS = 4
 
 
 def watch_job(client: Client, job_id: str, console: Console, *, every_s: float = _LOOK_S) -> JobInfo:
-    """Draw until the job has ended; a terminal that is none gets the last picture only.
+    """Draw until the job has ended; an output that is not a terminal gets the last picture only.
 
     Raises:
         StropError: there is no such job, or the server is gone for good.

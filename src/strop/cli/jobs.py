@@ -1,4 +1,4 @@
-"""`strop jobs`: submit, list, look at, wait for, stop, let go on and delete the jobs of a server."""
+"""`strop jobs`: submit, list, show, follow, cancel, pause, resume and delete the jobs of a server."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) 
 @app.command(
     "wait",
     help=t(
-        "Follow a job to its end. Exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED or Ctrl-C (the job goes on).",
+        "Follow a job to its end. Exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED or Ctrl-C (the job continues).",
         "跟踪任务直到结束。退出码：0 SUCCEEDED，1 FAILED，130 CANCELED 或 Ctrl-C（任务继续运行）。",
     ),
 )
@@ -133,7 +133,7 @@ def _followed(client: Client, job_id: str, console: Console) -> JobInfo:
     try:
         ended = follow(client, job_id, console)
     except KeyboardInterrupt:
-        console.print(t(f"{job_id} goes on", f"{job_id} 继续运行"), style="yellow", highlight=False)
+        console.print(t(f"{job_id} keeps running", f"{job_id} 继续运行"), style="yellow", highlight=False)
         raise
     tell_end(client, ended, console)
     return ended
@@ -398,7 +398,7 @@ def pause(job: JobArgument, server: ServerOption = None, as_json: AsJson = False
 
 
 @app.command(
-    "resume", help=t("Let a paused job go on from its newest checkpoint.", "让暂停的任务从最新检查点继续。")
+    "resume", help=t("Resume a paused job from its newest checkpoint.", "让暂停的任务从最新检查点继续。")
 )
 def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:

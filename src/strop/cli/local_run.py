@@ -20,7 +20,7 @@ from rich.console import Console
 
 from strop.bilingual import both
 from strop.cli.interrupts import EXIT_CANCELED, Interrupts, ending_text, leaving_at_once
-from strop.cli.next_steps import RunCommand, after_failure, went_on
+from strop.cli.next_steps import RunCommand, after_failure, continuation
 from strop.cli.text import t, told
 from strop.errors import RequestError, StropError, told_of
 from strop.memory import loading
@@ -232,7 +232,7 @@ def _end_at_once(
             resume = _kept(database, job_id, asked)
         ended = t("ended at once", "已立即结束")
         console.print(f"{job_id}   {JobStatus.CANCELED.value}   {ended}", highlight=False)
-        for line in went_on(command, resume=resume):
+        for line in continuation(command, resume=resume):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
         sys.stdout.flush()
         sys.stderr.flush()

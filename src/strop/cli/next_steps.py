@@ -64,7 +64,7 @@ def after(told: Mapping[str, Any], command: RunCommand) -> list[str]:
     job_id, steps, name, checkpoint = (told[key] for key in ("job_id", "steps", "published_as", "checkpoint"))
     lines = [f"{job_id}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")]
     if told["status"] == "CANCELED":
-        lines += went_on(command, resume=job_id if checkpoint is not None else None)
+        lines += continuation(command, resume=job_id if checkpoint is not None else None)
     if checkpoint is not None:
         lines.append(
             _line(t("talk to it", "与它对话"), f"{program()} chat {shlex.quote(str(name or checkpoint))}")
@@ -74,13 +74,13 @@ def after(told: Mapping[str, Any], command: RunCommand) -> list[str]:
     return lines
 
 
-def went_on(command: RunCommand, *, resume: str | None) -> list[str]:
-    """How a run that ended before its end goes on; `resume` is what it can go on from, if anything."""
+def continuation(command: RunCommand, *, resume: str | None) -> list[str]:
+    """How to continue a run that was stopped; `resume` is what it can be resumed from, if anything."""
     if resume is not None:
-        return [_line(t("go on", "继续"), command.text(resume=resume))]
+        return [_line(t("resume", "继续"), command.text(resume=resume))]
     return [
         t(
-            "no step was finished, so there is nothing to go on from",
+            "no step was finished, so there is nothing to resume",
             "没有完成任何一步，因此没有可继续的检查点",
         ),
         _line(t("begin again", "重新开始"), command.text()),

@@ -35,8 +35,8 @@ EVERY_S = 20.0
 _LOOK_S = 1.0
 
 
-class Pulse:
-    """`doing` says what is being done, `rest` that nothing is, `said` that somebody said something.
+class Heartbeat:
+    """`busy` says what is being done, `idle` that nothing is, `printed` that a line was printed.
 
     Concurrency:
         Between `start` and `stop` a thread looks every second; `say` is called there.
@@ -47,23 +47,23 @@ class Pulse:
         self._now = now
         self._lock = threading.Lock()  # guards what stands below
         self._doing: str | None = None
-        self._far = ""
+        self._progress = ""
         self._since = self._last = now()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def doing(self, text: str, far: str = "") -> None:
-        """`far` tells how far it is, as `12/40`; what was being done before goes on with its time."""
+    def busy(self, text: str, progress: str = "") -> None:
+        """`progress` is how far it is, as `12/40`; the same text again keeps its start time."""
         with self._lock:
             if text != self._doing:
                 self._doing, self._since = text, self._now()
-            self._far = far
+            self._progress = progress
 
-    def rest(self) -> None:
+    def idle(self) -> None:
         with self._lock:
             self._doing = None
 
-    def said(self) -> None:
+    def printed(self) -> None:
         with self._lock:
             self._last = self._now()
 
@@ -75,11 +75,11 @@ class Pulse:
                 return
             self._last = now
             minutes, seconds = divmod(round(now - self._since), 60)
-            parts = [self._doing, self._far, f"{minutes}:{seconds:02d}"]
+            parts = [self._doing, self._progress, f"{minutes}:{seconds:02d}"]
         self._say("   ".join(part for part in parts if part))
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -122,14 +122,14 @@ class LiveProgress:
         self._steps: TaskID | None = None
         self._phase: TaskID | None = None
         self._shown_phase = ""
-        self._pulse = Pulse(lambda text: self._print(f"       {text}", style="dim"))
+        self._heartbeat = Heartbeat(lambda text: self._print(f"       {text}", style="dim"))
 
     def __enter__(self) -> Self:
         self._bars.start()
         self._steps = self._bars.add_task(t("step", "步"), total=self.total_steps or None)
         self._phase = self._bars.add_task("", total=None, visible=False)
         if not self.console.is_terminal:
-            self._pulse.start()
+            self._heartbeat.start()
         return self
 
     def __exit__(
@@ -139,11 +139,11 @@ class LiveProgress:
 
     def close(self) -> None:
         """Give the terminal back. Harmless when closed already."""
-        self._pulse.stop()
+        self._heartbeat.stop()
         self._bars.stop()
 
     def _print(self, text: str, *, style: str | None = None) -> None:
-        self._pulse.said()
+        self._heartbeat.printed()
         self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
     def _show_phase(self, text: str, done: int, total: int | None) -> None:
@@ -155,7 +155,7 @@ class LiveProgress:
             self._bars.update(self._phase, description=text, completed=done, total=total, visible=True)
 
     def _hide_phase(self) -> None:
-        self._pulse.rest()
+        self._heartbeat.idle()
         if self._phase is not None:
             self._bars.update(self._phase, visible=False)
 
@@ -168,7 +168,7 @@ class LiveProgress:
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
         self._print(text, style="dim")
-        self._pulse.doing(text)
+        self._heartbeat.busy(text)
         self._show_phase(text, 0, None)
 
     def receive(self, event: RunEvent) -> None:
@@ -258,7 +258,7 @@ class LiveProgress:
             return
         name = t(*PHASE_WORDS.get(phase, (phase, phase)))
         # An update is one piece of work: how far it is nobody knows.
-        self._pulse.doing(name, f"{done}/{total}" if total > 1 else "")
+        self._heartbeat.busy(name, f"{done}/{total}" if total > 1 else "")
         self._show_phase(name, done, total)
 
 

@@ -53,8 +53,8 @@ def run(
         str | None,
         typer.Option(
             help=t(
-                "Go on from a run's folder, a checkpoint's folder or a job's id; auto: from --out if there is "
-                "anything, else begin.",
+                "Resume from a run's folder, a checkpoint's folder or a job's id; auto: from --out if it holds "
+                "checkpoints, else start.",
                 "从任务目录、检查点目录或任务 id 继续；auto：若 --out 中有检查点则继续，否则从头开始。",
             )
         ),
@@ -64,7 +64,7 @@ def run(
         typer.Option(
             "--accept-changes",
             help=t(
-                "With --resume: go on though functions or validation rows are other ones than before.",
+                "With --resume: continue although functions or validation rows have changed.",
                 "与 --resume 同用：即使函数或验证数据已改变也继续。",
             ),
         ),
@@ -189,7 +189,7 @@ def _resumed(command: RunCommand) -> Resumed | None:
 def _say_resumed(resumed: Resumed, folder: Path | None, console: Console) -> None:
     where = folder or t("the new job's own folder", "新任务自己的目录")
     text = t(
-        f"goes on from {resumed.checkpoint}; its checkpoints go to {where}",
+        f"resumes from {resumed.checkpoint}; its checkpoints go to {where}",
         f"从 {resumed.checkpoint} 继续；检查点写入 {where}",
     )
     console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
@@ -230,7 +230,7 @@ def refuse_local(**given: str | Path | None) -> None:
             place=f"--{name}",
             message=t("is a folder of this machine, not of the server", "是本机目录，与服务无关"),
             fix=t(
-                "leave it out; a job that was paused goes on by: strop jobs resume ID",
+                "leave it out; to resume a paused job: strop jobs resume ID",
                 "请去掉；暂停的任务用 strop jobs resume ID 继续",
             ),
         )

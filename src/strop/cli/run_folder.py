@@ -61,7 +61,7 @@ class Earlier(StrEnum):
     REFUSE = "refuse"
     """A new run takes no folder that holds another's: nobody could tell them apart afterwards."""
     KEEP = "keep"
-    """The run goes on with them."""
+    """The run continues with them."""
     REMOVE = "remove"
     """The folder's content is the command's own, made anew each time."""
 
@@ -199,7 +199,10 @@ def _taken(folder: Path, holder: str) -> ConfigError:
         who = t("another run", "另一个任务")
     return _problem(
         t(f"{str(folder)!r} is in use by {who}", f"{str(folder)!r} 正被 {who} 使用"),
-        t("wait for it, end it, or name another folder with --out", "请等待其结束，或用 --out 指定其他目录"),
+        t(
+            "wait for it, end it, or choose another folder with --out",
+            "请等待其结束，或用 --out 指定其他目录",
+        ),
     )
 
 
@@ -210,7 +213,7 @@ def _used(folder: Path, found: Path) -> ConfigError:
             f"{str(folder)!r} 中已有先前任务的检查点，最新的是 {found.name}",
         ),
         t(
-            f"go on with it by --resume {folder}, or name another folder with --out",
+            f"resume it with --resume {folder}, or choose another folder with --out",
             f"用 --resume {folder} 继续该任务，或用 --out 指定其他目录",
         ),
     )
@@ -226,7 +229,7 @@ def unusable_text(folder: Path, found: Found) -> tuple[str, str]:
             f"{str(folder)!r} 中有先前任务的检查点，但均无法使用；{newest.name}：{error.message}",
         ),
         t(
-            f"{error.fix or 'put the files back'}; to begin anew, name another folder with --out",
+            f"{error.fix or 'put the files back'}; to start over, choose another folder with --out",
             f"{error.fix or '请恢复这些文件'}；若要从头开始，请用 --out 指定其他目录",
         ),
     )
@@ -239,8 +242,8 @@ def _problem(message: str, fix: str) -> ConfigError:
 Row = TypeVar("Row")
 
 AUTO = "auto"
-"""Go on from the newest checkpoint of `--out`, or begin where there is none: for who starts a job again
-whenever it has ended."""
+"""Resume from the newest checkpoint of `--out`, or start where there is none: for supervisors that start a job
+again whenever it has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +293,7 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     if place is None:
         raise _resume_problem(
             t(
-                f"there is no folder {given!r}, nor a job of that id",
+                f"there is no folder or job {given!r}",
                 f"找不到目录 {given!r}，也没有此 id 的任务",
             ),
             t(
@@ -309,11 +312,11 @@ def find_resumed(given: str, out: Path | None) -> Resumed | None:
     if newest is None:
         raise _resume_problem(
             t(
-                f"{str(place)!r} holds no whole checkpoint, nor is it one",
+                f"{str(place)!r} is not a checkpoint and holds no complete one",
                 f"{str(place)!r} 不是检查点，其中也没有完整的检查点",
             ),
             t(
-                "give the folder of a run that has saved one; without --resume the job begins anew",
+                "give the folder of a run that has saved one; without --resume the job starts over",
                 "请给出已保存检查点的任务目录；不加 --resume 则从头开始",
             ),
         )

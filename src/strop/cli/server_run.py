@@ -88,7 +88,7 @@ def follow(client: Client, job_id: str, console: Console) -> JobInfo:
 
 
 def tell_end(client: Client, job: JobInfo, console: Console, *, again: str | None = None) -> None:
-    """How it ended and what to do next; `again` is the command that goes on from its checkpoint here."""
+    """How it ended and what to do next; `again` is the command that resumes it here."""
 
     def say(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -106,7 +106,7 @@ def tell_end(client: Client, job: JobInfo, console: Console, *, again: str | Non
         where = t(f"checkpoint of step {saved[-1].step}", f"第 {saved[-1].step} 步的检查点")
         say(f"{where}: {program()} models publish {job.job_id} NAME")
         if again is not None:
-            say(t(f"go on:  {again}", f"继续:  {again}"))
+            say(t(f"resume:  {again}", f"继续:  {again}"))
 
 
 def submit_file(client: Client, path: Path, given: Mapping[str, object], console: Console) -> JobInfo:
@@ -145,7 +145,7 @@ def run_there(server: str, command: RunCommand, *, as_json: bool, here: bool = F
 def show_to_the_end(
     client: Client, job_id: str, console: Console, *, as_json: bool, here: bool, again: str | None = None
 ) -> int:
-    """Follow a job; Ctrl-C cancels it. `again` is the command that goes on from its checkpoint.
+    """Follow a job; Ctrl-C cancels it. `again` is the command that resumes it.
 
     Returns:
         The exit status.
@@ -218,11 +218,11 @@ def place_of_run(config: JobConfig, *, out: Path | None, resume: str | None) -> 
         why = t("--out names a folder of this command's own", "--out 指定的是本命令自己的目录")
         return RunPlace(why=why)
     if resume is not None:
-        why = t("--resume goes on from a checkpoint of this machine", "--resume 从本机的检查点继续")
+        why = t("--resume starts from a checkpoint on this machine", "--resume 从本机的检查点继续")
         return RunPlace(why=why)
     if any(one.tracking_uri is not None and not is_server(one.tracking_uri) for one in config.trackers):
         why = t(
-            "it takes no tracking_uri but http:// or https://",
+            "its tracking_uri must start with http:// or https://",
             "它只接受 http:// 或 https:// 形式的 tracking_uri",
         )
         return RunPlace(why=why)
@@ -283,8 +283,8 @@ def server_job(given: str) -> Job | None:
 
 
 def resume_there(given: str, command: RunCommand, console: Console, *, as_json: bool) -> int | None:
-    """Let a paused job of a server go on, and show it to its end. Returns the exit status; None where the job is
-    no server's, or has ended there, so that this command goes on from its checkpoint.
+    """Resume a paused job of a server, and show it to its end. Returns the exit status; None where the job is not
+    a server's, or has ended there, so that this command resumes from its checkpoint.
 
     Raises:
         ConfigError: the job trains, or no server runs here, or options are given that the job cannot take.
@@ -297,11 +297,11 @@ def resume_there(given: str, command: RunCommand, console: Console, *, as_json: 
     url = running_server()
     if job.status is JobStatus.SUSPENDED and url is not None:
         _refuse_options(given, command)
-        return _go_on(url, given, console, as_json=as_json)
+        return _resume_on_server(url, given, console, as_json=as_json)
     if not job.status.final:
         raise _refused(*_why(given, job.status, here=url is not None))
     text = t(
-        f"{given} was trained by a server and is {job.status.value}: a new job goes on from its checkpoint, in "
+        f"{given} was trained by a server and is {job.status.value}: a new job resumes from its checkpoint, in "
         "this command",
         f"{given} 由服务训练，状态为 {job.status.value}：将在本命令内由新任务从其检查点继续",
     )
@@ -309,11 +309,11 @@ def resume_there(given: str, command: RunCommand, console: Console, *, as_json: 
     return None
 
 
-def _go_on(url: str, job_id: str, console: Console, *, as_json: bool) -> int:
+def _resume_on_server(url: str, job_id: str, console: Console, *, as_json: bool) -> int:
     from strop.cli.remote import open_client
 
     text = t(
-        f"goes on on the server that runs here, {url}, as it was submitted; the job file is not read again",
+        f"resumes on the server that runs here, {url}, as it was submitted; the job file is not reread",
         f"在本机运行的服务 {url} 上按提交时的配置继续；不再读取任务文件",
     )
     console.print(text, style="dim", highlight=False, soft_wrap=True, markup=False)
@@ -330,13 +330,13 @@ def _why(job_id: str, status: JobStatus, *, here: bool) -> tuple[str, str]:
                 f"{job_id} 在服务上的状态为 {status.value}，而本机没有运行服务",
             ),
             t(
-                f"start it: {program()} up; a paused job then goes on by: {program()} jobs resume {job_id}",
+                f"start it: {program()} up; then resume the paused job: {program()} jobs resume {job_id}",
                 f"先启动服务：{program()} up；暂停的任务再用 {program()} jobs resume {job_id} 继续",
             ),
         )
     return (
         t(f"{job_id} is {status.value} on the server", f"{job_id} 在服务上的状态为 {status.value}"),
-        t(f"look on: {program()} jobs watch {job_id}", f"查看：{program()} jobs watch {job_id}"),
+        t(f"watch it: {program()} jobs watch {job_id}", f"查看：{program()} jobs watch {job_id}"),
     )
 
 
@@ -347,7 +347,7 @@ def _refuse_options(given: str, command: RunCommand) -> None:
         names = ", ".join(dict.fromkeys(options))
         raise _refused(
             t(
-                f"{given} goes on on its server, as it was submitted: {names} would have no effect",
+                f"{given} resumes on its server as it was submitted: {names} would have no effect",
                 f"{given} 将在其服务上按提交时的配置继续：{names} 不会生效",
             ),
             t("leave it out", "请去掉"),

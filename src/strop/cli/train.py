@@ -26,7 +26,7 @@ from strop.memory import loading
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.cli.evaluate import Ending
+    from strop.cli.evaluate import CancelToken
     from strop.cli.job_record import OnEvent
     from strop.cli.offline_session import OfflineSession
     from strop.cli.run_folder import Resumed
@@ -109,11 +109,11 @@ async def _evaluate(
     database: Database, submission: Submission, config: JobConfig, folder: Path, pythons: Mapping[str, Path]
 ) -> None:
     with loading():
-        from strop.cli.evaluate import Ending, evaluate
+        from strop.cli.evaluate import CancelToken, evaluate
 
     assert submission.evaluation is not None
-    ending, job = Ending(), SubmittedJob(database, submission.job_id)
-    async with _following_the_owner(database, submission.job_id, ending):
+    cancel_token, job = CancelToken(), SubmittedJob(database, submission.job_id)
+    async with _following_the_owner(database, submission.job_id, cancel_token):
         await evaluate(
             config,
             submission.evaluation,
@@ -121,7 +121,7 @@ async def _evaluate(
             folder=folder,
             pythons=pythons,
             say=StartupLog(database, submission.job_id),
-            ending=ending,
+            cancel_token=cancel_token,
             settle=job.settle,
         )
 
@@ -189,7 +189,7 @@ async def _run_flow(
     from strop.cli.training_here import publish, summary
     from strop.schema.job import PLANNED_EVENT
 
-    recorder, steps = session.machines.recorder, session.total_steps
+    recorder, steps = session.backends.recorder, session.total_steps
     recorder.event(PLANNED_EVENT, both(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
     start, unusable = await asyncio.to_thread(_start_of, run.database, session, run.resumed)
     for folder, error in unusable:
@@ -197,7 +197,7 @@ async def _run_flow(
         recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,
-        session.machines,
+        session.backends,
         session.training,
         session.validation,
         job_id=session.job_id,
@@ -360,7 +360,7 @@ def _lay_out(database: Database, submission: Submission) -> Mapping[str, Path]:
 
 @contextlib.asynccontextmanager
 async def _following_the_owner(
-    database: Database, job_id: str, stop: StopFlag | Ending
+    database: Database, job_id: str, stop: StopFlag | CancelToken
 ) -> AsyncGenerator[None]:
     """While the block runs, `stop` is set once the job's owner wants it to pause or to end."""
     watching = asyncio.create_task(_watch(database, job_id, stop))
@@ -372,7 +372,7 @@ async def _following_the_owner(
             await watching
 
 
-async def _watch(database: Database, job_id: str, stop: StopFlag | Ending) -> None:
+async def _watch(database: Database, job_id: str, stop: StopFlag | CancelToken) -> None:
     from strop.schema.submission import Wanted
     from strop.store.submissions import wanted_of
 

@@ -172,7 +172,7 @@ def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:
             "  第一个密钥的文件已不在；用 strop keys create NAME 新建一个",
         )
     lines.append(
-        t("Ctrl-C ends the server; jobs that train go on.", "Ctrl-C 结束服务；正在训练的任务会继续。")
+        t("Ctrl-C stops the server; jobs in training continue.", "Ctrl-C 结束服务；正在训练的任务会继续。")
     )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

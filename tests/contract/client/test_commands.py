@@ -146,11 +146,11 @@ def test_run_trains_in_its_own_process_where_no_server_can_take_the_job_and_says
     with written_down(home(), server.url):
         assert place() == RunPlace(url=server.url)
         assert place(out=plain.parent).why == "--out names a folder of this command's own"
-        assert place(resume="auto").why == "--resume goes on from a checkpoint of this machine"
+        assert place(resume="auto").why == "--resume starts from a checkpoint on this machine"
         for uri in ("databricks", "databricks://team", "postgresql://db/mlflow", "sqlite:///x.db", "runs"):
             elsewhere = TrackerConfig(type=TrackerType.MLFLOW, tracking_uri=uri)
             told = place(config.model_copy(update={"trackers": (elsewhere,)})).why
-            assert told == "it takes no tracking_uri but http:// or https://"
+            assert told == "its tracking_uri must start with http:// or https://"
         assert place(other).why == (
             f"it has no model {str(plain.parent)!r}; strop models add NAME SOURCE gives it one"
         )
@@ -175,7 +175,7 @@ def test_run_lets_a_paused_job_of_the_server_go_on_there_and_leaves_one_that_tra
     with written_down(home(), server.url):
         server.becomes(job_id, "RUNNING")
         with pytest.raises(
-            ConfigError, match=f"(?s){job_id} is RUNNING on the server.*look on: .* jobs watch"
+            ConfigError, match=f"(?s){job_id} is RUNNING on the server.*watch it: .* jobs watch"
         ):
             strop("run", plain, "--resume", job_id)
         strop("jobs", "pause", job_id)
@@ -191,12 +191,12 @@ def test_run_lets_a_paused_job_of_the_server_go_on_there_and_leaves_one_that_tra
         ending.join()
     told = json.loads(done.stdout)
     assert (told["job_id"], told["status"], told["steps"]) == (job_id, "CANCELED", 2)
-    assert f"goes on on the server that runs here, {server.url}" in done.stderr
+    assert f"resumes on the server that runs here, {server.url}" in done.stderr
     assert [job["job_id"] for job in server.get("/fine-tunes")["jobs"]] == [job_id]
     out = io.StringIO()
     console = Console(file=out, width=200)
     assert resume_there(job_id, RunCommand(job=plain), console, as_json=False) is None
-    assert "is CANCELED: a new job goes on from its checkpoint, in this command" in out.getvalue()
+    assert "is CANCELED: a new job resumes from its checkpoint, in this command" in out.getvalue()
     assert resume_there("ft-none", RunCommand(job=plain), console, as_json=False) is None
 
 

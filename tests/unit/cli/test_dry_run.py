@@ -164,7 +164,7 @@ def test_a_dry_run_notes_what_the_run_would_note_before_its_first_step(good, cap
 
 
 def test_a_dry_run_looks_at_what_is_resumed_and_its_next_command_keeps_it(good, tmp_path, capsys):
-    with pytest.raises(ConfigError, match="--resume: there is no folder"):
+    with pytest.raises(ConfigError, match="--resume: there is no folder or job"):
         run.run(good, dry_run=True, resume="/nope")
     out = tmp_path / "a run"
     run.run(good, dry_run=True, out=out, resume="auto", accept_changes=True)  # nothing there yet
@@ -193,7 +193,7 @@ def test_a_dry_run_says_where_it_resumes_and_refuses_the_checkpoint_of_another_j
     own = saved_run(tmp_path / "own", good)
     run.run(good, dry_run=True, resume=str(tmp_path / "own"))
     said = capsys.readouterr().out
-    assert f"goes on from {own}; its checkpoints go to {tmp_path / 'own'}" in said
+    assert f"resumes from {own}; its checkpoints go to {tmp_path / 'own'}" in said
     assert said.splitlines()[-1] == f"next: strop run {good} --resume {tmp_path / 'own'}"
     saved_run(tmp_path / "other", good, learning_rate=0.02)
     with pytest.raises(CheckpointError, match=r"learning_rate was 0\.02, is 2e-06"):

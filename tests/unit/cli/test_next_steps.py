@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strop.cli.next_steps import RunCommand, after, after_failure, program, went_on
+from strop.cli.next_steps import RunCommand, after, after_failure, continuation, program
 
 JOB = Path("my jobs/job.yaml")
 TYPED = RunCommand(
@@ -61,12 +61,12 @@ def told(status: str, *, checkpoint: str | None = None, published_as: str | None
 def test_a_run_that_was_ended_says_how_to_go_on_from_what_was_kept() -> None:
     assert told("CANCELED", checkpoint="/c/step-000003") == [
         "ft-1   CANCELED   3 steps",
-        "go on:  strop run job.yaml --resume ft-1",
+        "resume:  strop run job.yaml --resume ft-1",
         "talk to it:  strop chat /c/step-000003",
     ]
     assert told("CANCELED") == [
         "ft-1   CANCELED   0 steps",
-        "no step was finished, so there is nothing to go on from",
+        "no step was finished, so there is nothing to resume",
         "begin again:  strop run job.yaml",
     ]
 
@@ -88,16 +88,16 @@ def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_it_is_fixed() 
 
 
 def test_a_run_goes_on_from_the_checkpoint_that_is_named() -> None:
-    assert went_on(TYPED, resume="/c/step-000003") == [
-        "go on:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
+    assert continuation(TYPED, resume="/c/step-000003") == [
+        "resume:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
     ]
 
 
 def test_a_run_with_a_folder_of_its_own_is_resumed_and_begun_again_there() -> None:
     command = RunCommand(job=Path("job.yaml"), out=Path("my out"), resume="auto", accept_changes=True)
-    assert went_on(command, resume="ft-1") == [
-        "go on:  strop run job.yaml --out 'my out' --resume ft-1 --accept-changes"
+    assert continuation(command, resume="ft-1") == [
+        "resume:  strop run job.yaml --out 'my out' --resume ft-1 --accept-changes"
     ]
-    assert went_on(command, resume=None)[-1] == (
+    assert continuation(command, resume=None)[-1] == (
         "begin again:  strop run job.yaml --out 'my out' --resume auto --accept-changes"
     )

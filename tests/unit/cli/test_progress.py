@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from strop.bilingual import both
-from strop.cli.progress import LiveProgress, Pulse
+from strop.cli.progress import Heartbeat, LiveProgress
 from strop.tracing.event_bus import EventBus
 
 
@@ -95,26 +95,26 @@ def test_an_event_reaches_every_subscriber() -> None:
 def test_what_takes_long_is_told_where_there_is_no_terminal_how_far_it_is_and_for_how_long() -> None:
     said: list[str] = []
     clock = [0.0]
-    pulse = Pulse(said.append, now=lambda: clock[0])
+    heartbeat = Heartbeat(said.append, now=lambda: clock[0])
 
     def at(second: float) -> list[str]:
         clock[0] = second
-        pulse.beat()
+        heartbeat.beat()
         return said
 
     assert at(100) == []  # nothing is being done
-    pulse.doing("converting m")
-    pulse.said()
+    heartbeat.busy("converting m")
+    heartbeat.printed()
     assert at(119) == []
     assert at(120) == ["converting m   0:20"]
     assert at(139) == ["converting m   0:20"]
-    pulse.doing("validating", "3/40")
-    pulse.doing("validating", "12/40")
+    heartbeat.busy("validating", "3/40")
+    heartbeat.busy("validating", "12/40")
     assert at(140)[1:] == ["validating   12/40   0:01"]
-    pulse.said()
+    heartbeat.printed()
     assert len(at(159)) == 2
     assert at(230)[2:] == ["validating   12/40   1:31"]
-    pulse.rest()
+    heartbeat.idle()
     assert len(at(999)) == 3
 
 
@@ -123,13 +123,13 @@ def test_a_run_without_a_terminal_is_busy_with_what_it_said_and_then_with_its_ph
     out = io.StringIO()
     live = LiveProgress(Console(file=out, width=200))
     live.say("converting m to safetensors")
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(0, "validation", 2, 40)
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(0, "validation", 40, 40)
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(1, "update", 0, 1)
-    live._pulse.beat()
+    live._heartbeat.beat()
     lines = [line.split("   ")[:-1] for line in out.getvalue().splitlines()]
     assert [[part.strip() for part in line if part.strip()] for line in lines] == [
         [],
