@@ -90,7 +90,7 @@ class Bench:
 
     async def train(self, config=None, training=None, validation=None, **options):
         config = config or job()
-        machines = Backends(
+        backends = Backends(
             gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
@@ -104,7 +104,7 @@ class Bench:
             validation = rows(3, "held")
         return await train(
             config,
-            machines,
+            backends,
             training or rows(8),
             validation,
             job_id="job",

@@ -17,14 +17,14 @@ from strop.bilingual import both
 from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
-from strop.cli.sampling_machines import load_machines
+from strop.cli.sampling_backends import load_backends
 from strop.cli.session import new_job
 from strop.cli.text import t
 from strop.config.inputs import hash_inputs
 from strop.data.dataset import Dataset, load_dataset
 from strop.errors import DataError, Problem, told_of
 from strop.rl.failures import stop_if_too_many_failed
-from strop.rl.metrics import validation_measures
+from strop.rl.metrics import validation_metrics
 from strop.rl.reward import reward, reward_plan
 from strop.rl.rollout import rollout, rollout_plan
 from strop.schema.function import TaskStatus
@@ -80,7 +80,7 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
         claim_folder(held, job_id, out=folder, resumed=None, anew=False, submitted=True)
-        sampling = load_machines(config, max_sequences=MAX_SEQUENCES, say=say)
+        sampling = load_backends(config, max_sequences=MAX_SEQUENCES, say=say)
         datasets = _load(config, sampling.gateway)
         recorder = open_record(
             held,
@@ -158,7 +158,7 @@ class _Measuring:
 def measured(name: str, groups: tuple[Group, ...], *, n_rollouts: int) -> dict[str, Any]:
     """What is told of a dataset: the mean over samples of each one's mean over its scored rollouts."""
     head = f"validation/{name}/reward/"
-    values = validation_measures(groups, source=name)
+    values = validation_metrics(groups, source=name)
     members = [member for group in groups for member in group.trajectories]
     parts = {
         key.removeprefix(head).removesuffix("/mean@1"): value

@@ -45,7 +45,7 @@ class OfflineSession:
     config: JobConfig
     job_id: str
     folder: Path
-    machines: OfflineBackends
+    backends: OfflineBackends
     store: StoreRecorder
     training: Dataset[Example]
     validation: Dataset[Example] | None
@@ -112,7 +112,7 @@ async def open_offline_session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=OfflineBackends(
+            backends=OfflineBackends(
                 learner=RowLearner(trainer, hyper, total_steps=total_steps(hyper, len(training))),
                 checkpoints=Checkpoints(trainer),
                 recorder=bus,

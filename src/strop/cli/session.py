@@ -1,4 +1,4 @@
-"""A checked job -> its machines, running and wired to each other; closed again in every case.
+"""A checked job -> its backends, running and wired to each other; closed again in every case.
 
 The only place where policy, engine, gateway, workers, store and flow meet. Used by `strop run` and `strop demo`.
 """
@@ -18,7 +18,7 @@ from strop.bilingual import both
 from strop.cli.checking import load_both, with_dtypes
 from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
 from strop.cli.run_folder import Resumed, claim_folder
-from strop.cli.sampling_machines import load_machines
+from strop.cli.sampling_backends import load_backends
 from strop.config.describing import describe
 from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
@@ -61,7 +61,7 @@ class Session:
     config: JobConfig
     job_id: str
     folder: Path
-    machines: Backends
+    backends: Backends
     store: StoreRecorder
     training: Dataset
     validation: Dataset | None
@@ -104,7 +104,7 @@ async def open_session(
             held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
-        sampling = load_machines(config, max_sequences=at_once, say=say)
+        sampling = load_backends(config, max_sequences=at_once, say=say)
         tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
@@ -148,7 +148,7 @@ async def open_session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=Backends(
+            backends=Backends(
                 gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),

@@ -189,7 +189,7 @@ async def _run_flow(
     from strop.cli.training_here import publish, summary
     from strop.schema.job import PLANNED_EVENT
 
-    recorder, steps = session.machines.recorder, session.total_steps
+    recorder, steps = session.backends.recorder, session.total_steps
     recorder.event(PLANNED_EVENT, both(f"{steps} steps", f"共 {steps} 步"), data={"total_steps": steps})
     start, unusable = await asyncio.to_thread(_start_of, run.database, session, run.resumed)
     for folder, error in unusable:
@@ -197,7 +197,7 @@ async def _run_flow(
         recorder.event("checkpoint_damaged", text, data={"folder": str(folder)})
     result = await run_flow(
         session.config,
-        session.machines,
+        session.backends,
         session.training,
         session.validation,
         job_id=session.job_id,

@@ -50,7 +50,7 @@ def train_here(
             with live:
                 result = await train(
                     session.config,
-                    session.machines,
+                    session.backends,
                     session.training,
                     session.validation,
                     job_id=session.job_id,
@@ -116,7 +116,7 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     text = both(f"published as {model.name}", f"已发布为 {model.name}")
     if model.name != wanted:
         text += both(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
-    session.machines.recorder.event(
+    session.backends.recorder.event(
         "published",
         text,
         step=result.steps,

@@ -52,7 +52,7 @@ SENTENCES = {
     "there is a deployment {deployment} already": "部署 {deployment} 已存在",
     "choose another suffix": "请换一个后缀",
     "deployment {deployment} is being deleted": "部署 {deployment} 正在删除",
-    "there is a key {key} already": "密钥 {key} 已存在",
+    "a key named {key} exists already": "密钥 {key} 已存在",
     "choose another name, or revoke that one": "请换一个名字，或先吊销原来的密钥",
     "this is the key you signed in with": "这是你登录所用的密钥",
     "sign in with another one first": "请先用另一个密钥登录",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.security import HTTPBearer
@@ -28,14 +28,13 @@ from strop.doors.failures import install_failures
 from strop.doors.middleware import RequestMiddleware
 from strop.doors.openai import proxy as openai_proxy
 from strop.doors.otlp import traces
-from strop.schema.access import DEFAULT_WORKSPACE, Caller
 from strop.service.fleet import Patience, Runs
 from strop.service.flow import Flow
+from strop.service.keys import caller_with
 from strop.service.replica import Replica, ReplicaSpec
 from strop.service.services import open_services, running
 from strop.service.settings import Settings
 from strop.service.supervisor.trainers import TRAINER_COMMAND
-from strop.store.keys import caller_of
 
 API = "/api/v1"
 
@@ -102,12 +101,5 @@ def create_app(
     for router in OPEN_ROUTERS:
         app.include_router(router)
 
-    def lookup(key: str) -> Caller:
-        own = settings.own_key
-        if own is not None and secrets.compare_digest(key.encode(), own.encode()):
-            return Caller(workspace_id=DEFAULT_WORKSPACE, key_id="own", key_name="local")
-        with services.database.read() as session:
-            return caller_of(session, key)
-
-    app.add_middleware(RequestMiddleware, lookup=lookup, limits=settings.limits)
+    app.add_middleware(RequestMiddleware, lookup=partial(caller_with, services), limits=settings.limits)
     return app

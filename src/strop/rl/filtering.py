@@ -69,7 +69,7 @@ class GroupFilter:
             return 0
         return self.batch_size - len(self.kept)
 
-    def measures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How hard the step had to look; nothing where it does not look."""
         if not self.filters:
             return {}

@@ -139,7 +139,7 @@ def whiten(values: ListLike[float]) -> list[float]:
     return [(value - mean) * scale for value in values]
 
 
-def gae_measures(batch: Batch) -> dict[str, float]:
+def gae_metrics(batch: Batch) -> dict[str, float]:
     """What `with_gae` gave and what it was made from, over the sampled tokens of the batch, under the names
     of the metric registry. NaN where there is no token, or for a variance fewer than two."""
     sequences = batch_sequences(batch)

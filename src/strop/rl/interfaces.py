@@ -1,4 +1,4 @@
-"""The machines the flow needs, as it sees them. `cli` hands in real ones, tests hand in fakes.
+"""The backends the flow needs, as it sees them. `cli` hands in real ones, tests hand in fakes.
 
 Imports only the schema: whatever satisfies these Protocols never has to import this file.
 """
@@ -301,7 +301,7 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
-    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what they have
     counted so far, by the names in `rl.counters`."""
 
     gateway: RolloutGateway

@@ -1,9 +1,9 @@
-"""Job + machines -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
+"""Job + backends -> a trained model: the whole flow, in order. Begin reading here, at `_Run.step`.
 
 dataset -> rollout -> reward -> advantage -> batch -> update -> publish, then validate and save when due.
 `rl.producer` goes as far as the rewards, at most `max_staleness` steps ahead; a step consumes what it gives.
 
-Only these two know that order; each stage is a file with its name. `cli` hands in the machines, tests hand
+Only these two know that order; each stage is a file with its name. `cli` hands in the backends, tests hand
 in fakes. Everything runs on one event loop, and the learner works in a thread beside it.
 """
 
@@ -27,23 +27,23 @@ from strop.rl.failures import (
     stop_if_too_many_failed,
     was_skipped,
 )
-from strop.rl.gae import gae_measures, with_gae
+from strop.rl.gae import gae_metrics, with_gae
 from strop.rl.interfaces import Backends, Critic
 from strop.rl.metrics import (
-    batch_measures,
-    distillation_measures,
-    rollout_measures,
-    timing_measures,
-    validation_measures,
-    version_measures,
+    batch_metrics,
+    distillation_metrics,
+    rollout_metrics,
+    timing_metrics,
+    validation_metrics,
+    version_metrics,
 )
-from strop.rl.overlong import length_measures, length_plan, masked_rollouts, shape_rewards
+from strop.rl.overlong import length_metrics, length_plan, masked_rollouts, shape_rewards
 from strop.rl.producer import Cursor, GroupProducer
 from strop.rl.repeat_failures import dropout_text, lost_again
 from strop.rl.rollout import Report
 from strop.rl.stop import StopFlag
 from strop.rl.stopwatch import Stopwatch
-from strop.rl.token_advantage import penalise, shape_advantages, shaped_measures
+from strop.rl.token_advantage import penalise, shape_advantages, shaped_metrics
 from strop.rl.train_state import TrainState, start_position
 from strop.rl.trainer import RunResult, Trainer, run_to_its_end
 from strop.rl.validation import mean_at_1, validate
@@ -54,7 +54,7 @@ from strop.schema.trajectory import Group
 
 async def train(
     config: JobConfig,
-    machines: Backends,
+    backends: Backends,
     training: Dataset,
     validation: Dataset | None,
     *,
@@ -71,7 +71,7 @@ async def train(
 
     Raises:
         TrainingError: too many rollouts failed, the numbers went wrong, or nothing was learned.
-        StropError: a machine refused. The steps that were complete are saved.
+        StropError: a backend refused. The steps that were complete are saved.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
         raised.
@@ -79,20 +79,20 @@ async def train(
 
     def begin() -> _Run:
         start = start_position(config, training, validation, code)
-        return _Run(config, machines, training, validation, start, job_id, folder, stop, accept_changes)
+        return _Run(config, backends, training, validation, start, job_id, folder, stop, accept_changes)
 
-    return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
+    return await run_to_its_end(begin, backends.recorder, resume_from=resume_from)
 
 
 class _Run(Trainer[Sample]):
-    """A run's machines and plans, and what one of its steps is."""
+    """A run's backends and plans, and what one of its steps is."""
 
     after_a_return = both("with other samples from there on", "此后改用其他样本")
 
     def __init__(
         self,
         config: JobConfig,
-        machines: Backends,
+        backends: Backends,
         training: Dataset,
         validation: Dataset | None,
         start: TrainState,
@@ -105,9 +105,9 @@ class _Run(Trainer[Sample]):
             config,
             training,
             validation,
-            recorder=machines.recorder,
-            checkpoints=machines.checkpoints,
-            learned=machines.learner.learned,
+            recorder=backends.recorder,
+            checkpoints=backends.checkpoints,
+            learned=backends.learner.learned,
             position=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
@@ -115,13 +115,13 @@ class _Run(Trainer[Sample]):
             stop=stop,
             accept_changes=accept_changes,
         )
-        self.machines = machines
+        self.backends = backends
         self.producer = GroupProducer(
             config,
             training,
-            gateway=machines.gateway,
-            functions=machines.functions,
-            recorder=machines.recorder,
+            gateway=backends.gateway,
+            functions=backends.functions,
+            recorder=backends.recorder,
             stop=stop,
             job_id=job_id,
             last_step=self.last_step,
@@ -141,10 +141,10 @@ class _Run(Trainer[Sample]):
             TrainingError: the live version is older than `replaces`, so that rollouts would come from weights
                 that the learner has left.
         """
-        learner = self.machines.learner
+        learner = self.backends.learner
 
         def push() -> int:
-            return self.machines.weight_sync.push(learner.export(), version=learner.policy_version)
+            return self.backends.weight_sync.push(learner.export(), version=learner.policy_version)
 
         version = await asyncio.to_thread(push)
         if replaces is not None and version < replaces:
@@ -161,8 +161,8 @@ class _Run(Trainer[Sample]):
 
     async def step(self) -> None:
         """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
-        step, hyper, machines = self.position.step + 1, self.hyper, self.machines
-        took, counts = Stopwatch(), machines.counters()
+        step, hyper, backends = self.position.step + 1, self.hyper, self.backends
+        took, counts = Stopwatch(), backends.counters()
         with took("step"):
             waited = Stopwatch()
             with waited("batch"):
@@ -187,14 +187,14 @@ class _Run(Trainer[Sample]):
             penalties: list[list[float]] | None = None
             if hyper.kl_reward_coef > 0:
                 with took("scores"):
-                    scores = await asyncio.to_thread(machines.learner.score, batch)
+                    scores = await asyncio.to_thread(backends.learner.score, batch)
                 with took("adv"):
                     penalised = penalise(batch, scores, hyper)
                 batch, penalties, updates = penalised.batch, penalised.penalties, penalised.metrics
-            if machines.critic is not None:
+            if backends.critic is not None:
                 with took("param_sync"):
-                    await asyncio.to_thread(machines.weight_sync.sleep)
-                batch, critic_updates = await self.judge(batch, penalties, machines.critic, took)
+                    await asyncio.to_thread(backends.weight_sync.sleep)
+                batch, critic_updates = await self.judge(batch, penalties, backends.critic, took)
                 updates |= critic_updates
             elif penalties is not None or (hyper.method.by_token and not self.judged_by_token):
                 with took("adv"):
@@ -202,23 +202,23 @@ class _Run(Trainer[Sample]):
             passes = repeat(batch, hyper.ppo_epochs)
             if taught := self.taught_packs(passes):
                 with took("param_sync"):
-                    await asyncio.to_thread(machines.weight_sync.sleep)
+                    await asyncio.to_thread(backends.weight_sync.sleep)
                 with took("update_actor"):
                     self.recorder.progress(step, "update", 0, 1)
-                    updates |= await asyncio.to_thread(machines.learner.update, passes)
+                    updates |= await asyncio.to_thread(backends.learner.update, passes)
                     self.recorder.progress(step, "update", 1, 1)
             elif step > hyper.critic_warmup:
                 text = both(
                     "nothing to learn: in no group did two rollouts survive with different rewards",
                     "无可学习：没有一组的存活轨迹奖励有差异",
                 )
-                if machines.critic is not None:
+                if backends.critic is not None:
                     text = both(
                         "nothing to learn: every return was as far from its value as every other",
                         "无可学习：每个回报与其价值估计的差都相同",
                     )
                 self.recorder.event("step_without_gradient", text, step=step)
-            if taught or machines.critic is not None:
+            if taught or backends.critic is not None:
                 with took("param_sync"):
                     self.policy_version = await self.push_weights(replaces=self.policy_version)
             if was_skipped(updates):
@@ -233,36 +233,36 @@ class _Run(Trainer[Sample]):
         lost = dict(self.position.lost)
         if (dropped := dropout_text(lost, sampled)) is not None:
             self.recorder.event("samples_dropped", dropped, step=step)
-        measures = {
+        metrics = {
             "group/dropped_again": float(lost_again(lost)),
             "fully_async/count/total_generated_samples": float(self.position.sampled_groups),
-            **rollout_measures(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
-            **(version_measures(sampled, learned_at=version) if hyper.max_staleness else {}),
-            **found.measures(),
-            **self.judgement_measures(batch, sampled),
-            **length_measures(groups, masked, self.lengths),
-            **batch_measures(batch),
-            **timing_measures(
+            **rollout_metrics(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
+            **(version_metrics(sampled, learned_at=version) if hyper.max_staleness else {}),
+            **found.metrics(),
+            **self.judgement_metrics(batch, sampled),
+            **length_metrics(groups, masked, self.lengths),
+            **batch_metrics(batch),
+            **timing_metrics(
                 took.seconds,
                 sampled,
                 trained_tokens=sum(len(pack.token_ids) for pack in taught),
                 waited_s=waited.seconds["batch"] if hyper.max_staleness else None,
             ),
-            **counted_since(counts, machines.counters()),
+            **counted_since(counts, backends.counters()),
             **updates,  # last: a KL penalty changed the rewards
         }
-        self.measured(step, **measures)
+        self.measured(step, **metrics)
 
     @property
     def judged_by_token(self) -> bool:
         """Whether advantages come from a critic or a teacher, and no group needs a baseline."""
-        return self.machines.critic is not None or self.config.distils
+        return self.backends.critic is not None or self.config.distils
 
-    def judgement_measures(self, batch: Batch, sampled: tuple[Group, ...]) -> dict[str, float]:
+    def judgement_metrics(self, batch: Batch, sampled: tuple[Group, ...]) -> dict[str, float]:
         """Advantages and what they were made from. A teacher's are made, and measured, in the learner."""
         if self.config.distils:
-            return distillation_measures(sampled)
-        return gae_measures(batch) if self.machines.critic is not None else shaped_measures(batch)
+            return distillation_metrics(sampled)
+        return gae_metrics(batch) if self.backends.critic is not None else shaped_metrics(batch)
 
     async def judge(
         self, batch: Batch, penalties: list[list[float]] | None, critic: Critic, took: Stopwatch
@@ -297,7 +297,7 @@ class _Run(Trainer[Sample]):
                     f"v{at.step}{at.retake}",
                     self.producer.rollouts,
                     self.producer.rewards,
-                    self.machines,
+                    self.backends,
                     report,
                 )
             )
@@ -307,9 +307,9 @@ class _Run(Trainer[Sample]):
             self.hyper.max_failure_rate,
             where=both(f"validation after step {at.step}", f"第 {at.step} 步后的验证"),
         )
-        measures = validation_measures(groups)
-        self.measured(at.step, **measures, **took.seconds)
-        self.position = at.after_validation(mean_at_1(measures), groups)
+        metrics = validation_metrics(groups)
+        self.measured(at.step, **metrics, **took.seconds)
+        self.position = at.after_validation(mean_at_1(metrics), groups)
 
     def report(self, step: int, phase: str) -> Report:
         return lambda done, total: self.recorder.progress(step, phase, done, total)

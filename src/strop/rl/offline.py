@@ -45,7 +45,7 @@ VALIDATED = {
 
 async def train_offline(
     config: JobConfig,
-    machines: OfflineBackends,
+    backends: OfflineBackends,
     training: Dataset[Example],
     validation: Dataset[Example] | None,
     *,
@@ -62,7 +62,7 @@ async def train_offline(
         As `rl.loop.train`, but `validations` holds (step, loss), of which the lowest is the best.
     Raises:
         TrainingError: the numbers went wrong, or nothing was learned.
-        StropError: a machine refused.
+        StropError: a backend refused.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
         raised.
@@ -72,10 +72,10 @@ async def train_offline(
         held_out = None if validation is None else _as_json(validation)
         start = TrainState(made_from=made_from(config, _as_json(training), held_out, code))
         return _OfflineRun(
-            config, machines, training, validation, start, job_id, folder, stop, accept_changes
+            config, backends, training, validation, start, job_id, folder, stop, accept_changes
         )
 
-    return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
+    return await run_to_its_end(begin, backends.recorder, resume_from=resume_from)
 
 
 class _OfflineRun(Trainer[Example]):
@@ -86,7 +86,7 @@ class _OfflineRun(Trainer[Example]):
     def __init__(
         self,
         config: JobConfig,
-        machines: OfflineBackends,
+        backends: OfflineBackends,
         training: Dataset[Example],
         validation: Dataset[Example] | None,
         start: TrainState,
@@ -99,9 +99,9 @@ class _OfflineRun(Trainer[Example]):
             config,
             training,
             validation,
-            recorder=machines.recorder,
-            checkpoints=machines.checkpoints,
-            learned=machines.learner.learned,
+            recorder=backends.recorder,
+            checkpoints=backends.checkpoints,
+            learned=backends.learner.learned,
             position=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
@@ -109,7 +109,7 @@ class _OfflineRun(Trainer[Example]):
             stop=stop,
             accept_changes=accept_changes,
         )
-        self.learner = machines.learner
+        self.learner = backends.learner
         self.held_out = packs_of(validation.samples) if validation is not None else []
 
     async def before_loading(self) -> None:
@@ -138,7 +138,7 @@ class _OfflineRun(Trainer[Example]):
                 self.recorder.progress(step, "update", 0, 1)
                 updates = await asyncio.to_thread(self.learner.update, batch)
                 self.recorder.progress(step, "update", 1, 1)
-        self.measured(step, **updates, **step_measures(took.seconds, mini, epoch=draw.epoch))
+        self.measured(step, **updates, **step_metrics(took.seconds, mini, epoch=draw.epoch))
         if was_skipped(updates):
             text = SKIPPED
             self.recorder.event("update_skipped", text, step=step)
@@ -169,8 +169,8 @@ class _OfflineRun(Trainer[Example]):
         with took("timing/s/validation"):
             report = self.report(at.step, "validation", len(self.held_out))
             found = await asyncio.to_thread(self.learner.measure, self.held_out, report)
-        measures = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
-        self.measured(at.step, **measures, **took.seconds)
+        metrics = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
+        self.measured(at.step, **metrics, **took.seconds)
         loss = found["actor/loss"]
         score = loss if math.isfinite(loss) else None
         self.position = replace(at, validations=(*at.validations, (at.step, score)))
@@ -265,7 +265,7 @@ def past(at: TrainState, draw: Draw[Example]) -> TrainState:
     )
 
 
-def step_measures(seconds: Mapping[str, float], mini: MiniBatch, *, epoch: int) -> dict[str, float]:
+def step_metrics(seconds: Mapping[str, float], mini: MiniBatch, *, epoch: int) -> dict[str, float]:
     """Times and sizes of a step, under their registry names."""
     trained = sum(len(one.token_ids) for one in mini.packs)
     return {

@@ -156,7 +156,7 @@ class Bench:
             Sample(sample_id=str(row), row=row, messages=[{"role": "user", "content": f"task {row}"}])
             for row in range(2)
         )
-        machines = Backends(
+        backends = Backends(
             gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
@@ -165,7 +165,7 @@ class Bench:
             recorder=self.recorder,
         )
         data = Dataset(path=Path("train.jsonl"), samples=samples)
-        return await train(config, machines, data, None, job_id="job", folder=self.folder, stop=StopFlag())
+        return await train(config, backends, data, None, job_id="job", folder=self.folder, stop=StopFlag())
 
 
 async def test_rollouts_without_a_reward_are_trained_on(tmp_path):

@@ -19,7 +19,7 @@ from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.algorithms import algorithm_names
 from strop.learners.local import policy
-from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.forward import tree_logprobs
 from strop.rl.batch import pack
 
 
@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_formula_at_ratio_one(algorithm: str):
 
 def test_one_mini_batch_has_ratio_one_and_needs_no_pass_for_old_logprobs(monkeypatch: pytest.MonkeyPatch):
     passes = []
-    monkeypatch.setattr(policy, "forest_logprobs", lambda *given: passes.append(1) or forest_logprobs(*given))
+    monkeypatch.setattr(policy, "tree_logprobs", lambda *given: passes.append(1) or tree_logprobs(*given))
     metrics = learner().update(batch(mini_batch(GROUP, OTHER)))
     assert len(passes) == 1
     assert metrics["actor/ppo_kl"] == 0
@@ -104,8 +104,8 @@ def test_a_flat_group_is_not_computed_but_weighs_in_the_normaliser(monkeypatch: 
     nodes = []
     monkeypatch.setattr(
         policy,
-        "forest_logprobs",
-        lambda model, one: nodes.append(one.num_nodes) or forest_logprobs(model, one),
+        "tree_logprobs",
+        lambda model, one: nodes.append(one.num_nodes) or tree_logprobs(model, one),
     )
     alone, beside = learner(max_grad_norm=1e9), learner(max_grad_norm=1e9)
     norm_alone = alone.update(batch(mini_batch(GROUP)))["actor/grad_norm"]

@@ -167,7 +167,7 @@ async def test_tokens_are_counted(bench):
 async def test_notes_are_recorded_before_any_work(bench):
     await bench.train(job(max_steps=1), validation=rows(3))
     texts = [message for kind, message, _ in bench.recorder.events if kind == "note"]
-    assert "one mini-batch and one epoch: the ratio is 1, clipping cannot bind" in texts
+    assert "one mini-batch and one epoch: the ratio is always 1, so clipping never applies" in texts
     assert any("3 of 3 prompts are also in train.jsonl" in text for text in texts)
 
 

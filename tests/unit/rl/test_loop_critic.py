@@ -48,7 +48,7 @@ class Bench:
         self.weight_sync = FakeWeightSync()
 
     async def train(self, config: JobConfig):
-        machines = Backends(
+        backends = Backends(
             gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
@@ -62,7 +62,7 @@ class Bench:
             for row in range(8)
         )
         data = Dataset(path=Path("train.jsonl"), samples=samples)
-        return await train(config, machines, data, None, job_id="job", folder=self.folder, stop=StopFlag())
+        return await train(config, backends, data, None, job_id="job", folder=self.folder, stop=StopFlag())
 
 
 @pytest.fixture

@@ -93,11 +93,30 @@ async def test_with_a_staleness_of_one_the_next_step_is_sampled_while_this_one_i
 
 @pytest.mark.parametrize("bound", [1, 2])
 async def test_no_step_is_learned_from_weights_older_than_the_bound(tmp_path, bound: int):
+    """A learner so slow that all that may be sampled ahead is there before each update ends."""
     bench = Watched(tmp_path)
+    sampled = {step: asyncio.Event() for step in range(1, 7)}
+    left = dict.fromkeys(sampled, 2 * 4)
+    loop = asyncio.get_running_loop()
+    close, update = bench.capture.close, bench.learner.update
+
+    def counted(rollout_id, attempt_id):
+        step = int(rollout_id.partition("-")[0].removeprefix("s"))
+        left[step] -= 1
+        if not left[step]:
+            sampled[step].set()
+        return close(rollout_id, attempt_id)
+
+    def slow(batch):
+        last = sampled[min(batch.step + bound, 6)]
+        asyncio.run_coroutine_threadsafe(asyncio.wait_for(last.wait(), 20), loop).result()
+        return update(batch)
+
+    bench.capture.close, bench.learner.update = counted, slow
     await bench.train(job(**{**AHEAD, "max_staleness": bound, "max_steps": 6}))
+    # An update a step: steps and policy versions are one.
     stale = [bench.recorder.values[step]["trajectory/staleness/max"] for step in range(1, 7)]
-    assert stale[0] == 0
-    assert max(stale) == bound  # an update a step: steps and policy versions are one
+    assert stale == [min(step - 1, bound) for step in range(1, 7)]
     assert bench.recorder.values[6]["fully_async/count/stale_samples_processed"] == 2.0
     started = [one for one in bench.told if one.startswith("sample")]
     assert started == [f"sample s{step}" for step in range(1, 7)]  # and none beyond the last

@@ -20,7 +20,7 @@ from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
 from strop.learners.local.forward import Collected, hidden_at
 from strop.learners.local.optimizer import Optimizer
-from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
+from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.losses.value import value_loss
 from strop.learners.precision import working_dtype
 from strop.learners.weights_file import not_finite, read_tensors, write_tensors
@@ -48,11 +48,11 @@ class ValueNetwork(nn.Module):
         """As transformers' causal models do: for `learners.local.forward`."""
         return self.decoder
 
-    def forward(self, forest: PackedTrees) -> Tensor:
+    def forward(self, trees: PackedTrees) -> Tensor:
         """(E,) the value of each sampled token's context; at least float32."""
         # Once a context: tokens that were sampled in the same one have exactly one value.
-        nodes_C, context_E = forest.edge_nodes_E.unique(return_inverse=True)
-        hidden_CH = hidden_at(self, forest, nodes_C)
+        nodes_C, context_E = trees.edge_nodes_E.unique(return_inverse=True)
+        hidden_CH = hidden_at(self, trees, nodes_C)
         exact = torch.promote_types(hidden_CH.dtype, torch.float32)
         weight, bias = self.head.weight.to(exact), self.head.bias.to(exact)
         return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
@@ -94,8 +94,8 @@ class LocalValueTrainer:
     def score(self, packs: Sequence[Pack]) -> ForwardResult:
         """The values of the contexts of each sequence's sampled tokens."""
         found = Collected()
-        for forest in make_forests(packs, max_nodes=MAX_NODES):
-            found.add_rows(forest, self._values(forest))
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            found.add_rows(trees, self._values(trees))
         return found.over(packs)
 
     def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
@@ -106,19 +106,19 @@ class LocalValueTrainer:
             self._summed = True
         found = Collected()
         found.add_metrics(dict.fromkeys(_METRICS, 0.0))
-        for forest in make_forests(packs, max_nodes=MAX_NODES):
-            values_ST = self._values(forest)
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            values_ST = self._values(trees)
             loss, metrics = value_loss(
                 values_BT=values_ST,
-                old_values_BT=forest.old_values_ST,
-                returns_BT=forest.returns_ST,
+                old_values_BT=trees.old_values_ST,
+                returns_BT=trees.returns_ST,
                 # Not the trees' mask: whatever the engine said of a token, its context has a return.
-                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
+                mask_BT=torch.arange(values_ST.shape[1])[None, :] < trees.lengths_S[:, None],
                 clip=self._hyper.cliprange_value or None,
                 num_tokens=normalizer.num_tokens,
             )
             loss.backward()
-            found.add_rows(forest, values_ST.detach())
+            found.add_rows(trees, values_ST.detach())
             found.add_metrics({"critic/vf_loss": loss.item(), **metrics})
         return found.over(packs)
 
@@ -156,5 +156,5 @@ class LocalValueTrainer:
         self._summed = False
         self._optimizer.load_state(masters, state)
 
-    def _values(self, forest: PackedTrees) -> Tensor:
-        return self._network(forest)[forest.sequence_edges_ST]
+    def _values(self, trees: PackedTrees) -> Tensor:
+        return self._network(trees)[trees.sequence_edges_ST]

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
-from strop.learners.local.forward import Collected, check_trainable, forest_logprobs, scored
+from strop.learners.local.forward import Collected, check_trainable, scored, tree_logprobs
 from strop.learners.local.lora import Adapter, AdapterOptimizer
 from strop.learners.local.objective import objective
 from strop.learners.local.optimizer import Optimizer
-from strop.learners.local.packed_trees import MAX_NODES, make_forests
+from strop.learners.local.packed_trees import MAX_NODES, pack_trees
 from strop.learners.precision import working_dtype
 from strop.learners.weights_file import (
     has_names,
@@ -102,7 +102,7 @@ class LocalPolicyTrainer:
     @torch.no_grad()
     def score(self, packs: Sequence[Pack]) -> ForwardResult:
         """Logprobs of every sequence under the weights of now, and the entropy there."""
-        return scored(self._model, make_forests(packs, max_nodes=MAX_NODES), packs)
+        return scored(self._model, pack_trees(packs, max_nodes=MAX_NODES), packs)
 
     @torch.no_grad()
     def score_reference(self, packs: Sequence[Pack]) -> ForwardResult:
@@ -113,7 +113,7 @@ class LocalPolicyTrainer:
         """
         if self._reference is None:
             raise ValueError("there is no reference: the job sets reference_kl to false")
-        return scored(self._reference, make_forests(packs, max_nodes=MAX_NODES), packs)
+        return scored(self._reference, pack_trees(packs, max_nodes=MAX_NODES), packs)
 
     def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
         """Add the gradient of the loss of `packs` to what was summed since the last optimizer step.
@@ -122,15 +122,14 @@ class LocalPolicyTrainer:
         that bring reference logprobs are measured against them; all do where the loss has a KL term.
         """
         self._begin_sum()
-        trees = make_forests(packs, max_nodes=MAX_NODES)
         result = Collected()
         pulls_entropy = {"entropy_gradient": True} if self._hyper.entropy_coeff > 0 else {}
-        for tree in trees:
-            policy_E, entropies_E = forest_logprobs(self._model, tree, **pulls_entropy)
-            result.add_pass(tree, policy_E.detach(), entropies_E.detach())
-            rows = tree.sequence_edges_ST
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            policy_E, entropies_E = tree_logprobs(self._model, trees, **pulls_entropy)
+            result.add_pass(trees, policy_E.detach(), entropies_E.detach())
+            rows = trees.sequence_edges_ST
             loss, metrics = objective(
-                self._hyper, tree, normalizer, policy_ST=policy_E[rows], entropies_ST=entropies_E[rows]
+                self._hyper, trees, normalizer, policy_ST=policy_E[rows], entropies_ST=entropies_E[rows]
             )
             result.add_metrics(metrics)
             loss.backward()

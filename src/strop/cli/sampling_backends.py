@@ -26,7 +26,7 @@ from strop.workers.functions import FunctionPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingMachines:
+class SamplingBackends:
     """Loaded, and not yet started: rows can be measured by the tokenizer before any function is."""
 
     folder: Path
@@ -60,7 +60,7 @@ class SamplingMachines:
         stack.push_async_callback(self.gateway.stop)
 
 
-def load_machines(config: JobConfig, *, max_sequences: int, say: models.OnProgress) -> SamplingMachines:
+def load_backends(config: JobConfig, *, max_sequences: int, say: models.OnProgress) -> SamplingBackends:
     """An engine for the job's model, and a gateway in front of it.
 
     Raises:
@@ -80,4 +80,4 @@ def load_machines(config: JobConfig, *, max_sequences: int, say: models.OnProgre
     gateway = Gateway(
         engine, tokenizer, model_name=config.model.name, max_length=hyper.max_length, seed=hyper.seed
     )
-    return SamplingMachines(folder=folder, tokenizer=tokenizer, engine=engine, gateway=gateway)
+    return SamplingBackends(folder=folder, tokenizer=tokenizer, engine=engine, gateway=gateway)
