@@ -184,5 +184,5 @@ def _install_failures(app: FastAPI) -> None:
 def _failed(request: Request, status: int, message: str, fix: str | None) -> Response:
     template = "_error.html" if request.headers.get("hx-request") else "error.html"
     say = say_for(request)
-    told, remedy = translated(message, say), translated(fix, say) if fix else None
-    return page(request, template, http_status=status, code=status, message=told, fix=remedy)
+    text, remedy = translated(message, say), translated(fix, say) if fix else None
+    return page(request, template, http_status=status, code=status, message=text, fix=remedy)

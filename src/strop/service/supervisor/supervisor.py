@@ -154,17 +154,17 @@ class Supervisor:
         deaths = 1 if reached > submission.reached else submission.deaths + 1
         if job.status is JobStatus.CANCELING:
             while_ = both(", while the job was being canceled", "，当时任务正在取消")
-            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.CANCELED)
         elif submission.wanted is Wanted.PAUSE:
             while_ = both(", while the job was being paused", "，当时任务正在暂停")
-            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.SUSPENDED)
         elif deaths > self._settings.max_deaths:
             move_job(session, job.job_id, JobStatus.FAILED, error=_reason(ending, deaths, reached, tail))
         else:
             count_deaths(session, job.job_id, deaths=deaths, reached=reached)
-            self._tell(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
+            self._note(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
             move_job(session, job.job_id, JobStatus.QUEUING)
 
     def _move(self, job: Job, status: JobStatus) -> bool:
@@ -175,7 +175,7 @@ class Supervisor:
             return False
         return True
 
-    def _tell(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
+    def _note(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
         record_event(
             session, Event(job_id=job.job_id, kind=kind, message=message, created_at=datetime.now(UTC))
         )
@@ -200,8 +200,8 @@ def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bi
         if reached
         else both("before the first checkpoint", "在第一个检查点之前")
     )
-    told = both(
+    text = both(
         f"the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
         f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
     )
-    return told + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else told
+    return text + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else text
