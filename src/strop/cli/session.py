@@ -31,8 +31,8 @@ from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
-from strop.rl.counters import PREFILLED, PREFIX_HITS
 from strop.rl.interfaces import Backends
+from strop.rl.metrics import PREFILLED, PREFIX_HITS
 from strop.rl.update import CriticLearner, PolicyLearner
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
@@ -189,7 +189,7 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
-    """What both have counted so far, by the names in `rl.counters`."""
+    """What both have counted so far, by the names in `rl.metrics`."""
     calls, tokens = gateway.stats, engine.stats()
     return {
         "trace/rerendered_prompts": calls.rerendered_prompts,

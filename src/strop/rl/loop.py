@@ -20,7 +20,6 @@ from strop.data.dataset import Dataset, overlap_notes
 from strop.errors import TrainingError
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
-from strop.rl.counters import counted_since
 from strop.rl.failures import (
     SKIPPED,
     skipped_in_a_row,
@@ -31,6 +30,7 @@ from strop.rl.gae import gae_metrics, with_gae
 from strop.rl.interfaces import Backends, Critic
 from strop.rl.metrics import (
     batch_metrics,
+    counted_since,
     distillation_metrics,
     rollout_metrics,
     timing_metrics,

@@ -26,11 +26,13 @@ from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.teacher import Teacher
 from strop.rl import offline, stopwatch, update_metrics
 from strop.rl.batch import pack
-from strop.rl.counters import PREFILLED, PREFIX_HITS, counted_since
 from strop.rl.filtering import GroupFilter
 from strop.rl.gae import gae_metrics
 from strop.rl.metrics import (
+    PREFILLED,
+    PREFIX_HITS,
     batch_metrics,
+    counted_since,
     distillation_metrics,
     rollout_metrics,
     timing_metrics,
