@@ -36,7 +36,7 @@ MAY_CHANGE = {
 _TRAINING, _VALIDATION, _FUNCTIONS = "training rows", "validation rows", "functions."
 _MISSING = object()
 
-MadeFrom = Mapping[str, Any]
+RunFingerprint = Mapping[str, Any]
 """Dotted keys of the job, and what the rows and the functions' code are known by -> plain JSON values."""
 
 
@@ -52,12 +52,12 @@ class Changes:
     acceptable: bool
 
 
-def made_from(
+def run_fingerprint(
     config: JobConfig,
     training: Iterable[object],
     validation: Iterable[object] | None,
     code: Mapping[str, str],
-) -> MadeFrom:
+) -> RunFingerprint:
     """What decides on the steps of a run, beside the weights it began with, which the learner knows itself.
 
     `training` and `validation` are the rows in a form that JSON can say; `code` is the hash of each
@@ -78,7 +78,7 @@ def made_from(
     return json.loads(json.dumps(found, default=str))
 
 
-def changes(was: MadeFrom, now: MadeFrom) -> Changes | None:
+def changes(was: RunFingerprint, now: RunFingerprint) -> Changes | None:
     """What is other than it was, in the job's order; None where nothing is.
 
     >>> changes({"training.type": "sft"}, {"training.type": "dpo"}).lines
@@ -106,7 +106,7 @@ def _rows(rows: Iterable[object]) -> str:
     return f"{len(listed)} rows ({digest[:12]})"
 
 
-def _line(key: str, was: MadeFrom, now: MadeFrom) -> Bilingual:
+def _line(key: str, was: RunFingerprint, now: RunFingerprint) -> Bilingual:
     """A function that is new or gone is one line, and code is known by the beginning of its hash."""
     if key.startswith(_FUNCTIONS):
         function = key.rpartition(".")[0]

@@ -474,7 +474,7 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     found = GroupFilter(batch_size=2, filters=True, max_rounds=3)
     found.add((TWINS, DULL))
     found.add(GROUPS)
-    at = TrainState(made_from={}, sampled_groups=6)
+    at = TrainState(fingerprint={}, sampled_groups=6)
     draw = Draw(epoch=0, samples=(), next_epoch=0, next_index=2)
     after_step = at.after_step(draw, tuple(found.sampled), (), idle=True, skipped_steps=0)
     return {
