@@ -374,7 +374,7 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
     from strop.config.notes import total_steps
     from strop.data.dataset import load_dataset
     from strop.rl.checkpoints import best_below, kept_in
-    from strop.rl.train_state import saved_position, start_position
+    from strop.rl.train_state import saved_state, start_state
     from strop.rl.trainer import RunResult
     from strop.schema.job import JobStatus
 
@@ -388,8 +388,8 @@ def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool
         lambda path: load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0),
         id_of=lambda sample: sample.sample_id,
     )
-    start = start_position(config, training, validation, code_hashes(config))
-    position = saved_position(resumed.saved, start, accept_changes=accept_changes)
+    start = start_state(config, training, validation, code_hashes(config))
+    position = saved_state(resumed.saved, start, accept_changes=accept_changes)
     reached = position.has_reached(hyper)
     through = (
         reached or position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs

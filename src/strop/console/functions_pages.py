@@ -132,16 +132,16 @@ async def call(
     """Call an instance as the test form asks; what it says, or how it failed, stands below the form."""
     found = functions.get(services, caller, entity_id)
     chosen = await run_in_threadpool(functions.instance_of, services, caller, instance)
-    told: dict[str, Any]
+    result: dict[str, Any]
     try:
         _, reply = await services.instances.call(chosen, body.encode())
         output = None if reply.output is None else json.loads(reply.output.model_dump_json())
-        told = {"output": output, "error": reply.error, "error_code": reply.error_code}
+        result = {"output": output, "error": reply.error, "error_code": reply.error_code}
         failed = reply.error is not None
     except (RequestError, FunctionError) as error:
-        told, failed = {"error": error.message}, True
+        result, failed = {"error": error.message}, True
     answer = {
-        "text": pretty({key: value for key, value in told.items() if value is not None}),
+        "text": pretty({key: value for key, value in result.items() if value is not None}),
         "failed": failed,
     }
     return _function(request, services, found, chosen, body=body, answer=answer)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strop.bilingual import Bilingual, both
 from strop.config.job import FunctionConfig, JobConfig
-from strop.locales import Message, msg
 
 MAY_CHANGE = {
     "n_epochs",
@@ -36,7 +36,7 @@ MAY_CHANGE = {
 _TRAINING, _VALIDATION, _FUNCTIONS = "training rows", "validation rows", "functions."
 _MISSING = object()
 
-MadeFrom = Mapping[str, Any]
+RunFingerprint = Mapping[str, Any]
 """Dotted keys of the job, and what the rows and the functions' code are known by -> plain JSON values."""
 
 
@@ -52,12 +52,12 @@ class Changes:
     acceptable: bool
 
 
-def made_from(
+def run_fingerprint(
     config: JobConfig,
     training: Iterable[object],
     validation: Iterable[object] | None,
     code: Mapping[str, str],
-) -> MadeFrom:
+) -> RunFingerprint:
     """What decides on the steps of a run, beside the weights it began with, which the learner knows itself.
 
     `training` and `validation` are the rows in a form that JSON can say; `code` is the hash of each
@@ -78,7 +78,7 @@ def made_from(
     return json.loads(json.dumps(found, default=str))
 
 
-def changes(was: MadeFrom, now: MadeFrom) -> Changes | None:
+def changes(was: RunFingerprint, now: RunFingerprint) -> Changes | None:
     """What is other than it was, in the job's order; None where nothing is.
 
     >>> changes({"training.type": "sft"}, {"training.type": "dpo"}).lines
@@ -106,27 +106,27 @@ def _rows(rows: Iterable[object]) -> str:
     return f"{len(listed)} rows ({digest[:12]})"
 
 
-def _line(key: str, was: MadeFrom, now: MadeFrom) -> Message:
+def _line(key: str, was: RunFingerprint, now: RunFingerprint) -> Bilingual:
     """A function that is new or gone is one line, and code is known by the beginning of its hash."""
     if key.startswith(_FUNCTIONS):
         function = key.rpartition(".")[0]
         there, here = (any(one.startswith(f"{function}.") for one in side) for side in (was, now))
         if there != here:
             return (
-                msg("{function} is gone", function=function)
+                both(f"{function} is gone", f"{function} 已移除")
                 if there
-                else msg("{function} is new", function=function)
+                else both(f"{function} is new", f"{function} 为新增")
             )
         if key.endswith(".code"):
             return _changed(key, _short(was.get(key)), _short(now.get(key)))
     if key in (_TRAINING, _VALIDATION):
         old, new = was.get(key) or "none", now.get(key) or "none"
-        return msg("{key} were {old}, are {new}", key=key, old=old, new=new)
+        return both(f"{key} were {old}, are {new}", f"{key} 原为 {old}，现为 {new}")
     return _changed(key, repr(was.get(key)), repr(now.get(key)))
 
 
-def _changed(key: str, was: str, now: str) -> Message:
-    return msg("{key} was {was}, is {now}", key=key, was=was, now=now)
+def _changed(key: str, was: str, now: str) -> Bilingual:
+    return both(f"{key} was {was}, is {now}", f"{key} 原为 {was}，现为 {now}")
 
 
 def _short(digest: object) -> str:

@@ -302,7 +302,7 @@ class Recorder(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
     """All the ports of one run; a critic where the algorithm has one. `counters` reads what they have
-    counted so far, by the names in `rl.counters`."""
+    counted so far, by the names in `rl.metrics`."""
 
     gateway: RolloutGateway
     functions: FunctionRunner

@@ -20,7 +20,6 @@ from strop.errors import TrainingError
 from strop.locales import msg
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
-from strop.rl.counters import counted_since
 from strop.rl.failures import (
     SKIPPED,
     skipped_in_a_row,
@@ -31,6 +30,7 @@ from strop.rl.gae import gae_metrics, with_gae
 from strop.rl.interfaces import Backends, Critic
 from strop.rl.metrics import (
     batch_metrics,
+    counted_since,
     distillation_metrics,
     rollout_metrics,
     timing_metrics,
@@ -44,7 +44,7 @@ from strop.rl.rollout import Report
 from strop.rl.stop import StopFlag
 from strop.rl.stopwatch import Stopwatch
 from strop.rl.token_advantage import penalise, shape_advantages, shaped_metrics
-from strop.rl.train_state import TrainState, start_position
+from strop.rl.train_state import TrainState, start_state
 from strop.rl.trainer import RunResult, Trainer, run_to_its_end
 from strop.rl.validation import mean_at_1, validate
 from strop.schema.batch import Batch, Pack
@@ -78,7 +78,7 @@ async def train(
     """
 
     def begin() -> _Run:
-        start = start_position(config, training, validation, code)
+        start = start_state(config, training, validation, code)
         return _Run(config, backends, training, validation, start, job_id, folder, stop, accept_changes)
 
     return await run_to_its_end(begin, backends.recorder, resume_from=resume_from)
@@ -108,7 +108,7 @@ class _Run(Trainer[Sample]):
             recorder=backends.recorder,
             checkpoints=backends.checkpoints,
             learned=backends.learner.learned,
-            position=start,
+            state=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
             folder=folder,
@@ -155,18 +155,18 @@ class _Run(Trainer[Sample]):
             )
         return version
 
-    def position_after_return(self, left: TrainState) -> TrainState:
+    def state_after_return(self, left: TrainState) -> TrainState:
         """That of the checkpoint: the steps after it are taken anew, with other ids and so other seeds."""
-        return self.position
+        return self.state
 
     async def step(self) -> None:
         """One batch of prompts through the whole flow. Before the update none of it counts, after it all."""
-        step, hyper, backends = self.position.step + 1, self.hyper, self.backends
+        step, hyper, backends = self.state.step + 1, self.hyper, self.backends
         took, counts = Stopwatch(), backends.counters()
         with took("step"):
             waited = Stopwatch()
             with waited("batch"):
-                taken = await self.producer.take(Cursor.after(self.position))
+                taken = await self.producer.take(Cursor.after(self.state))
             found, draws = taken.found, taken.draws
             took.add(taken.seconds)
             with took("adv"):
@@ -218,18 +218,16 @@ class _Run(Trainer[Sample]):
             if was_skipped(updates):
                 text = SKIPPED
                 self.recorder.event("update_skipped", text, step=step)
-            skipped_steps = skipped_in_a_row(self.position.skipped_steps, updates)
+            skipped_steps = skipped_in_a_row(self.state.skipped_steps, updates)
         idle = not (self.config.distils or any(pack.has_advantage for pack in taught))
-        self.position = self.position.after_step(
-            draws[-1], sampled, taught, idle=idle, skipped_steps=skipped_steps
-        )
+        self.state = self.state.after_step(draws[-1], sampled, taught, idle=idle, skipped_steps=skipped_steps)
         self.between_steps = True
-        lost = dict(self.position.lost)
+        lost = dict(self.state.lost)
         if (dropped := dropout_text(lost, sampled)) is not None:
             self.recorder.event("samples_dropped", dropped, step=step)
         metrics = {
             "group/dropped_again": float(lost_again(lost)),
-            "fully_async/count/total_generated_samples": float(self.position.sampled_groups),
+            "fully_async/count/total_generated_samples": float(self.state.sampled_groups),
             **rollout_metrics(sampled, epoch=draws[0].epoch, max_prompt_length=hyper.max_prompt_length),
             **(version_metrics(sampled, learned_at=version) if hyper.max_staleness else {}),
             **found.metrics(),
@@ -281,7 +279,7 @@ class _Run(Trainer[Sample]):
         return [pack for pack in packs if pulled or pack.has_advantage]
 
     async def validate(self) -> None:
-        at, rows = self.position, self.validation
+        at, rows = self.state, self.validation
         assert rows is not None
         took, report = Stopwatch(), self.report(at.step, "validation")
         with took("timing/s/validation"):
@@ -303,7 +301,7 @@ class _Run(Trainer[Sample]):
         )
         metrics = validation_metrics(groups)
         self.measured(at.step, **metrics, **took.seconds)
-        self.position = at.after_validation(mean_at_1(metrics), groups)
+        self.state = at.after_validation(mean_at_1(metrics), groups)
 
     def report(self, step: int, phase: str) -> Report:
         return lambda done, total: self.recorder.progress(step, phase, done, total)

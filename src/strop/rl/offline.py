@@ -22,7 +22,7 @@ from strop.data.examples import overlap_notes
 from strop.locales import msg
 from strop.rl.batch import pack
 from strop.rl.failures import SKIPPED, skipped_in_a_row, was_skipped
-from strop.rl.fingerprint import made_from
+from strop.rl.fingerprint import run_fingerprint
 from strop.rl.interfaces import OfflineBackends, RowTrainer
 from strop.rl.rollout import Report
 from strop.rl.schedule import learning_rate
@@ -70,7 +70,7 @@ async def train_offline(
 
     def begin() -> _OfflineRun:
         held_out = None if validation is None else _as_json(validation)
-        start = TrainState(made_from=made_from(config, _as_json(training), held_out, code))
+        start = TrainState(fingerprint=run_fingerprint(config, _as_json(training), held_out, code))
         return _OfflineRun(
             config, backends, training, validation, start, job_id, folder, stop, accept_changes
         )
@@ -102,7 +102,7 @@ class _OfflineRun(Trainer[Example]):
             recorder=backends.recorder,
             checkpoints=backends.checkpoints,
             learned=backends.learner.learned,
-            position=start,
+            state=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
             folder=folder,
@@ -128,8 +128,8 @@ class _OfflineRun(Trainer[Example]):
 
     async def step(self) -> None:
         """One batch of rows, one optimizer update."""
-        draw, took = self.draw_at(self.position), Stopwatch()
-        step = self.position.step + 1
+        draw, took = self.draw_at(self.state), Stopwatch()
+        step = self.state.step + 1
         with took("step"):
             batch = offline_batch(step, draw.samples)
             [mini] = batch.mini_batches
@@ -143,15 +143,15 @@ class _OfflineRun(Trainer[Example]):
             text = SKIPPED
             self.recorder.event("update_skipped", text, step=step)
         skipped_steps = skipped_in_a_row(
-            self.position.skipped_steps,
+            self.state.skipped_steps,
             updates,
             look_for=msg("broken rows in the data of these steps"),
         )
         self.policy_version += int(updates["actor/num_updates"])
-        self.position = replace(
-            past(self.position, draw),
+        self.state = replace(
+            past(self.state, draw),
             skipped_steps=skipped_steps,
-            skipped=self.position.skipped + (skipped_steps > 0),
+            skipped=self.state.skipped + (skipped_steps > 0),
         )
         self.between_steps = True
 
@@ -159,13 +159,13 @@ class _OfflineRun(Trainer[Example]):
         size = self.hyper.batch_size
         return self.training.draw(size, batch_size=size, seed=self.hyper.seed, epoch=at.epoch, index=at.index)
 
-    def position_after_return(self, left: TrainState) -> TrainState:
+    def state_after_return(self, left: TrainState) -> TrainState:
         """Beyond the steps that failed. Their very rows would only lead where they led before, and rows come
         in their order: with earlier weights the run goes on with the next ones."""
         return past(left, self.draw_at(left))
 
     async def validate(self) -> None:
-        at, took = self.position, Stopwatch()
+        at, took = self.state, Stopwatch()
         with took("timing/s/validation"):
             report = self.report(at.step, "validation", len(self.held_out))
             found = await asyncio.to_thread(self.learner.measure, self.held_out, report)
@@ -173,7 +173,7 @@ class _OfflineRun(Trainer[Example]):
         self.measured(at.step, **metrics, **took.seconds)
         loss = found["actor/loss"]
         score = loss if math.isfinite(loss) else None
-        self.position = replace(at, validations=(*at.validations, (at.step, score)))
+        self.state = replace(at, validations=(*at.validations, (at.step, score)))
 
     def report(self, step: int, phase: str, total: int) -> Report:
         """Tells how far the learner's thread is, from now on, and ends its work once the run is to end."""
@@ -253,7 +253,7 @@ def _with_perplexity(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def past(at: TrainState, draw: Draw[Example]) -> TrainState:
-    """The position once the step at `at`, which drew `draw`, is through."""
+    """The state once the step at `at`, which drew `draw`, is through."""
     sequences = [sequence for one in draw.samples for sequence in one.sequences]
     return replace(
         at,

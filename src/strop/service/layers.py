@@ -97,8 +97,8 @@ class LayerBuilder:
             self._queue.put((code, requirements))
 
     def _work(self) -> None:
-        while (asked := self._queue.get()) is not None:
-            self._build(*asked)
+        while (build := self._queue.get()) is not None:
+            self._build(*build)
 
     def _build(self, code: str, requirements: str) -> None:
         try:

@@ -78,10 +78,10 @@ class Replica:
             EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is
             left then, nor when this is cancelled.
         """
-        told = {"api_key": self.key} | ({"base": self.spec.source} if self.spec.shared else {})
+        handed = {"api_key": self.key} | ({"base": self.spec.source} if self.spec.shared else {})
         try:
             await self._child.start(
-                self._command, environment_of(self.spec), json.dumps(told), limit_s=limit_s
+                self._command, environment_of(self.spec), json.dumps(handed), limit_s=limit_s
             )
         except NotStarted as error:
             raise EngineError(str(error)) from None

@@ -47,8 +47,8 @@ def sole_server(folder: Path) -> Generator[None]:
 
 def _whose(folder: Path) -> str:
     try:
-        told = json.loads((folder / SERVER_FILE).read_bytes())
-        return f" at {told['url']} (process {told['pid']})"
+        written = json.loads((folder / SERVER_FILE).read_bytes())
+        return f" at {written['url']} (process {written['pid']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -26,11 +26,13 @@ from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.teacher import Teacher
 from strop.rl import offline, stopwatch, update_metrics
 from strop.rl.batch import pack
-from strop.rl.counters import PREFILLED, PREFIX_HITS, counted_since
 from strop.rl.filtering import GroupFilter
 from strop.rl.gae import gae_metrics
 from strop.rl.metrics import (
+    PREFILLED,
+    PREFIX_HITS,
     batch_metrics,
+    counted_since,
     distillation_metrics,
     rollout_metrics,
     timing_metrics,
@@ -474,7 +476,7 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     found = GroupFilter(batch_size=2, filters=True, max_rounds=3)
     found.add((TWINS, DULL))
     found.add(GROUPS)
-    at = TrainState(made_from={}, sampled_groups=6)
+    at = TrainState(fingerprint={}, sampled_groups=6)
     draw = Draw(epoch=0, samples=(), next_epoch=0, next_index=2)
     after_step = at.after_step(draw, tuple(found.sampled), (), idle=True, skipped_steps=0)
     return {

@@ -220,14 +220,14 @@ def _entity_reply(entity: Entity) -> dict[str, Any]:
 
 
 def _listed_instance(instance: FunctionInstance) -> dict[str, Any]:
-    asked = InstanceRuntimeRequest.model_validate(instance.runtime)
+    runtime = InstanceRuntimeRequest.model_validate(instance.runtime)
     return {
         "instance_id": instance.instance_id,
         "entity_id": instance.entity_id,
         "status": instance.status.code,
         "state": instance.status.value,
         "error": instance.error,
-        "runtime": asked.effective(),
+        "runtime": runtime.effective(),
         "create_time": instance.created_at.strftime("%Y-%m-%d %H:%M:%S"),
     }
 

@@ -11,24 +11,26 @@ from strop.schema.function import FunctionType
 from strop.service.job_plan import JobFunction, NewJob, RowsFile
 
 
-def new_job(asked: JobRequest) -> NewJob:
-    training, of_training = _rows("training", asked.training_datasets or (), asked.training_file_ids or ())
+def new_job(request: JobRequest) -> NewJob:
+    training, of_training = _rows(
+        "training", request.training_datasets or (), request.training_file_ids or ()
+    )
     validation, of_validation = _rows(
-        "validation", asked.validation_datasets or (), asked.validation_file_ids or ()
+        "validation", request.validation_datasets or (), request.validation_file_ids or ()
     )
     return NewJob(
-        model=asked.model,
+        model=request.model,
         training=training,
         validation=validation,
-        functions=new_functions(asked.rollout, asked.rewards or ()),
-        hyper_parameters=asked.hyper_parameters or {},
-        resources=asked.resource_config or {},
-        trackers=asked.trackers,
-        diagnosis=asked.diagnosis,
-        training_type=asked.training_type,
-        teacher_model=asked.teacher_model,
-        name=asked.job_name,
-        output_name=asked.output_name,
+        functions=new_functions(request.rollout, request.rewards or ()),
+        hyper_parameters=request.hyper_parameters or {},
+        resources=request.resource_config or {},
+        trackers=request.trackers,
+        diagnosis=request.diagnosis,
+        training_type=request.training_type,
+        teacher_model=request.teacher_model,
+        name=request.job_name,
+        output_name=request.output_name,
         problems=[*of_training, *of_validation],
     )
 
@@ -68,26 +70,26 @@ def _rows(
     return found, problems
 
 
-def _function(place: str, kind: FunctionType | None, asked: JobFunctionRequest) -> JobFunction:
+def _function(place: str, kind: FunctionType | None, request: JobFunctionRequest) -> JobFunction:
     return JobFunction(
         place=place,
         type=kind,
-        entity_id=asked.entity_id,
-        name=asked.name,
-        preset=asked.preset,
-        params=asked.params or {},
-        layer_code=asked.layer_code,
-        settings=dict(_settings(asked)),
-        not_honoured=asked.not_honoured(),
+        entity_id=request.entity_id,
+        name=request.name,
+        preset=request.preset,
+        params=request.params or {},
+        layer_code=request.layer_code,
+        settings=dict(_settings(request)),
+        not_honoured=request.not_honoured(),
     )
 
 
-def _settings(asked: JobFunctionRequest) -> Iterator[tuple[str, Any]]:
+def _settings(request: JobFunctionRequest) -> Iterator[tuple[str, Any]]:
     """How a function of a job runs and what it weighs, where the client said so."""
-    yield "runtime", asked.sizes() | ({"env": asked.env_texts} if asked.env else {})
-    if asked.timeout is not None:
-        yield "timeout", asked.timeout
-    if asked.weight is not None:
-        yield "weight", asked.weight
-    if asked.reward_metric_weight:
-        yield "reward_metric_weight", asked.reward_metric_weight
+    yield "runtime", request.sizes() | ({"env": request.env_texts} if request.env else {})
+    if request.timeout is not None:
+        yield "timeout", request.timeout
+    if request.weight is not None:
+        yield "weight", request.weight
+    if request.reward_metric_weight:
+        yield "reward_metric_weight", request.reward_metric_weight

@@ -176,7 +176,7 @@ class ChatCall(ABC):
         """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(piece.token_ids, piece.logprobs, piece.likeliest, self._renderer.token_text)
+        return token_logprobs(piece.token_ids, piece.logprobs, piece.top_logprobs, self._renderer.token_text)
 
     def reply(self) -> dict[str, Any]:
         """The answer of a call that ran to its end.

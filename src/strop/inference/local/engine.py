@@ -26,7 +26,7 @@ from strop.inference.local.generation import Generation, Waiter, wake
 from strop.inference.local.kv_cache import KVCache
 from strop.inference.local.loading import network_from_folder, network_from_weights
 from strop.inference.local.request import Request
-from strop.inference.local.sampler import likeliest, sample
+from strop.inference.local.sampler import sample, top_logprobs
 from strop.inference.local.scheduler import Finished, Scheduler
 from strop.inference.local.stats import EngineStats
 from strop.inference.local.support import kv_shape, refuse_unsupported, resolve_max_length, text_config
@@ -120,8 +120,8 @@ class Engine:
         self._seeds = np.random.default_rng(config.seed)
         self._policy_version = 0
         self._inbox: list[Request] = []
-        self._errands: list[_Command] = []
-        self._news = threading.Condition()
+        self._commands: list[_Command] = []
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._failure: EngineError | None = None
@@ -146,7 +146,7 @@ class Engine:
     def start(self) -> None:
         """Start the thread. An engine starts once."""
         release_team()
-        with self._news:
+        with self._changed:
             if self._thread is not None:
                 raise EngineError("the engine was started already", fix="make a new one")
             self._thread = threading.Thread(target=self._run, name="strop-engine", daemon=True)
@@ -154,9 +154,9 @@ class Engine:
 
     def close(self) -> None:
         """Stop after the current step. Requests that are not finished get an `EngineError`."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify_all()
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -194,11 +194,11 @@ class Engine:
         """
         request = self._request(prompt_ids, params, adapter)
         release_team()
-        with self._news:
+        with self._changed:
             self._check_running()
             self._inbox.append(request)
             self._num_requests += 1
-            self._news.notify_all()
+            self._changed.notify_all()
         return request.generation
 
     def generate(
@@ -254,24 +254,24 @@ class Engine:
 
     def _between_steps(self, work: Callable[[], None]) -> None:
         """Let the engine's thread do something, and wait for it; where none runs, do it here."""
-        errand = _Command(work)
-        with self._news:
+        command = _Command(work)
+        with self._changed:
             if self._failure is not None:
                 raise self._failure
             if self._thread is None or self._closing:
                 with torch.inference_mode():
                     work()
                 return
-            self._errands.append(errand)
-            self._news.notify_all()
-        errand.done.wait()
-        if errand.error is not None:
-            raise errand.error
+            self._commands.append(command)
+            self._changed.notify_all()
+        command.done.wait()
+        if command.error is not None:
+            raise command.error
 
     def stats(self) -> EngineStats:
         """What the engine has done so far."""
         counts, shape = self._scheduler.counts, self._cache.shape
-        with self._news:
+        with self._changed:
             return EngineStats(
                 num_requests=self._num_requests,
                 num_finished=self._num_finished,
@@ -302,7 +302,7 @@ class Engine:
             wrong = prompt[(prompt < 0) | (prompt >= embedded)][0]
             raise EngineError(f"the prompt holds token id {wrong}; the model has ids 0 to {embedded - 1}")
         stops = self._vocabulary.stops(params.stop)
-        with self._news:
+        with self._changed:
             drawn = int(self._seeds.integers(2**63))
         return Request(
             prompt=prompt,
@@ -325,7 +325,7 @@ class Engine:
         reason = EngineError("the engine was closed before this request finished")
         try:
             with torch.inference_mode():
-                while self._take_news():
+                while self._take_inbox():
                     if self._loaded:
                         self._step()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear of it
@@ -335,29 +335,29 @@ class Engine:
         finally:
             self._end_all(reason)
 
-    def _take_news(self) -> bool:
-        """Wait for something to do, do errands, fetch the inbox. False when the engine closes."""
-        with self._news:
+    def _take_inbox(self) -> bool:
+        """Wait for something to do, do commands, fetch the inbox. False when the engine closes."""
+        with self._changed:
             scheduler = self._scheduler
-            while not (self._closing or self._inbox or self._errands or (scheduler.busy and self._loaded)):
+            while not (self._closing or self._inbox or self._commands or (scheduler.busy and self._loaded)):
                 release_team()
-                self._news.wait()
+                self._changed.wait()
             if self._closing:
                 return False
             inbox, self._inbox = self._inbox, []
-            errands, self._errands = self._errands, []
+            commands, self._commands = self._commands, []
         for request in inbox:
             scheduler.add(request)
-        for position, errand in enumerate(errands):
+        for position, command in enumerate(commands):
             try:
-                errand.work()
+                command.work()
             except BaseException as error:
                 # Half-copied weights: nothing may be sampled from them.
-                for unfinished in errands[position:]:
+                for unfinished in commands[position:]:
                     unfinished.error = EngineError(f"copying the weights failed: {error}")
                     unfinished.done.set()
                 raise
-            errand.done.set()
+            command.done.set()
         return True
 
     def _step(self) -> None:
@@ -371,11 +371,11 @@ class Engine:
             draws = scheduler.draws()
             logits_MV = self._forward.logits(batch, self._attention)
             ids_M, logprobs_M = sample(logits_MV, draws)
-            if curious := scheduler.curious():
-                counts = [request.params.top_logprobs for _, request in curious]
-                told = likeliest(logits_MV, [m for m, _ in curious], counts)
-                for (_, request), best in zip(curious, told, strict=True):
-                    request.likeliest.append(best)
+            if asking := scheduler.wants_logprobs():
+                counts = [request.params.top_logprobs for _, request in asking]
+                told = top_logprobs(logits_MV, [m for m, _ in asking], counts)
+                for (_, request), best in zip(asking, told, strict=True):
+                    request.top_logprobs.append(best)
             finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
             for request, token_ids, logprobs, best in scheduler.new_tokens():
                 waiters += request.generation.push(token_ids, logprobs, best)
@@ -403,18 +403,18 @@ class Engine:
                 policy_versions=finished.policy_versions,
                 text=text,
                 finish_reason=finished.reason,
-                likeliest=tuple(request.likeliest),
+                top_logprobs=tuple(request.top_logprobs),
             )
         )
 
     def _end_all(self, reason: EngineError) -> None:
-        with self._news:
+        with self._changed:
             self._closing = True
             requests = [*self._scheduler.remove_all(), *self._inbox]
-            errands, self._inbox, self._errands = self._errands, [], []
-        for errand in errands:
-            errand.error = reason
-            errand.done.set()
+            commands, self._inbox, self._commands = self._commands, [], []
+        for command in commands:
+            command.error = reason
+            command.done.set()
         waiters = [waiter for request in requests for waiter in request.generation.end(reason)]
         wake(waiters)
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
+from strop.bilingual import Bilingual, both
 from strop.errors import ConflictError, StropError, told_of
-from strop.locales import Message, msg
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.submission import Submission, Wanted
 from strop.service.settings import Settings
@@ -146,25 +146,25 @@ class Supervisor:
         self._unclaimed_since.pop(job.job_id, None)
 
     def _settle(
-        self, session: Session, job: Job, submission: Submission, ending: Message, tail: list[str]
+        self, session: Session, job: Job, submission: Submission, ending: Bilingual, tail: list[str]
     ) -> None:
         """What becomes of a job whose trainer is gone."""
         unclaim_job(session, job.job_id)
         reached = max((one.step for one in list_checkpoints(session, job.job_id)), default=0)
         deaths = 1 if reached > submission.reached else submission.deaths + 1
         if job.status is JobStatus.CANCELING:
-            while_ = msg(", while the job was being canceled")
-            self._tell(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
+            while_ = both(", while the job was being canceled", "，当时任务正在取消")
+            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.CANCELED)
         elif submission.wanted is Wanted.PAUSE:
-            while_ = msg(", while the job was being paused")
-            self._tell(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
+            while_ = both(", while the job was being paused", "，当时任务正在暂停")
+            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
             move_job(session, job.job_id, JobStatus.SUSPENDED)
         elif deaths > self._settings.max_deaths:
             move_job(session, job.job_id, JobStatus.FAILED, error=_reason(ending, deaths, reached, tail))
         else:
             count_deaths(session, job.job_id, deaths=deaths, reached=reached)
-            self._tell(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
+            self._note(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
             move_job(session, job.job_id, JobStatus.QUEUING)
 
     def _move(self, job: Job, status: JobStatus) -> bool:
@@ -175,38 +175,33 @@ class Supervisor:
             return False
         return True
 
-    def _tell(self, session: Session, job: Job, kind: str, message: Message) -> None:
+    def _note(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
         record_event(
             session, Event(job_id=job.job_id, kind=kind, message=message, created_at=datetime.now(UTC))
         )
 
 
-def _next_try(ending: Message, deaths: int, reached: int, settings: Settings) -> Message:
+def _next_try(ending: Bilingual, deaths: int, reached: int, settings: Settings) -> Bilingual:
     where = (
-        msg("resumes from the checkpoint of step {reached}", reached=reached)
+        both(f"resumes from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
         if reached
-        else msg("starts over")
+        else both("starts over", "从头开始")
     )
     limit = settings.max_deaths
-    return msg(
-        "the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
-        ending=ending,
-        where=where,
-        deaths=deaths,
-        limit=limit,
+    return both(
+        f"the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
+        f"训练进程{ending.zh}；任务{where.zh}（第 {deaths} 次，最多 {limit} 次）",
     )
 
 
-def _reason(ending: Message, deaths: int, reached: int, tail: list[str]) -> Message:
+def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bilingual:
     since = (
-        msg("since the checkpoint of step {reached}", reached=reached)
+        both(f"since the checkpoint of step {reached}", f"自第 {reached} 步的检查点以来")
         if reached
-        else msg("before the first checkpoint")
+        else both("before the first checkpoint", "在第一个检查点之前")
     )
-    told = msg(
-        "the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
-        ending=ending,
-        deaths=deaths,
-        since=since,
+    text = both(
+        f"the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
+        f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
     )
-    return told + msg("\nits last lines:\n") + "\n".join(tail) if tail else told
+    return text + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else text

@@ -61,7 +61,7 @@ def test_a_running_sequence_goes_on_under_the_new_weights(name):
         steps.entered(6)
         loading = threading.Thread(target=engine.load_weights, args=(new,), kwargs={"version": 1})
         loading.start()
-        while not engine._errands:
+        while not engine._commands:
             assert loading.is_alive()
         steps.allow(1)
         loading.join(timeout=20)
@@ -171,7 +171,7 @@ def test_a_sequence_that_runs_while_the_weights_are_gone_waits_for_others(name):
         steps.entered(5)
         dropping = threading.Thread(target=engine.drop_weights)
         dropping.start()
-        while not engine._errands:
+        while not engine._commands:
             assert dropping.is_alive()
         steps.allow()
         dropping.join(timeout=20)
