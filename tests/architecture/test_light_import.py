@@ -53,7 +53,7 @@ def test_the_outline_of_all_commands_loads_none_of_them() -> None:
     loaded = modules_of_help()
     mine = {name for name in loaded if name.startswith("strop.")}
     assert mine == {
-        "strop.bilingual",
+        "strop.locales",
         "strop.cli",
         "strop.cli.commands",
         "strop.cli.interrupts",

@@ -25,6 +25,7 @@ import typer
 from strop.cli.text import t
 from strop.data.half_characters import half_character
 from strop.errors import CheckpointError, ConfigError, MissingError, Problem
+from strop.locales import msg
 from strop.store.home import home
 
 if TYPE_CHECKING:
@@ -224,8 +225,7 @@ def unusable_text(folder: Path, found: Found) -> tuple[str, str]:
         ),
         t(
             "{value}; to start over, choose another folder with --out",
-            value=error.fix or "put the files back",
-            value2=error.fix or "请恢复这些文件",
+            value=error.fix or msg("put the files back"),
         ),
     )
 

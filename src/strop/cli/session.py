@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from strop.bilingual import both
 from strop.cli.checking import load_both, with_dtypes
 from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
 from strop.cli.run_folder import Resumed, claim_folder
@@ -31,6 +30,7 @@ from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
+from strop.locales import msg
 from strop.rl.interfaces import Backends
 from strop.rl.metrics import PREFILLED, PREFIX_HITS
 from strop.rl.update import CriticLearner, PolicyLearner
@@ -41,17 +41,14 @@ from strop.tracing.event_bus import EventBus, Subscriber
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
 
-NOT_REPEATABLE = both(
-    "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
-    "repeats and resumes up to rounding, not bit for bit",
-    "此模型在本机上的采样，末位取决于哪些调用同时进行：重跑与续跑只在舍入误差内相同，并非逐位一致",
+NOT_REPEATABLE = msg(
+    "with this model on this machine, sampling depends in the last bits on "
+    "which calls are made at once: a run repeats and resumes up to "
+    "rounding, not bit for bit"
 )
 
 
-AHEAD = both(
-    "steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit",
-    "提前采样（max_staleness）：重跑与续跑都不逐位一致",
-)
+AHEAD = msg("steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +167,7 @@ def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> T
     name = config.training.teacher_model
     if name is None:
         return None
-    say(both("loading the teacher", "加载教师模型"))
+    say(msg("loading the teacher"))
     model, its_tokenizer = models.load(name, on_progress=say)
     return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 

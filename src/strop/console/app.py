@@ -28,10 +28,11 @@ from strop.console import (
     serving_pages,
 )
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
-from strop.console.failure_texts import translated
-from strop.console.pages import BASE, HOME, STATIC, page, say_for
+from strop.console.pages import BASE, HOME, STATIC, page
 from strop.console.requests import wrong_fields
+from strop.console.words import language_of
 from strop.errors import StropError
+from strop.locales import rendered
 from strop.schema.access import Caller
 from strop.service.services import Services
 
@@ -183,6 +184,6 @@ def _install_failures(app: FastAPI) -> None:
 
 def _failed(request: Request, status: int, message: str, fix: str | None) -> Response:
     template = "_error.html" if request.headers.get("hx-request") else "error.html"
-    say = say_for(request)
-    text, remedy = translated(message, say), translated(fix, say) if fix else None
+    language = language_of(request)
+    text, remedy = rendered(message, language), rendered(fix, language)
     return page(request, template, http_status=status, code=status, message=text, fix=remedy)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strop.bilingual import Bilingual, both
 from strop.config.job import FunctionConfig, JobConfig
+from strop.locales import Message, msg
 
 MAY_CHANGE = {
     "n_epochs",
@@ -106,27 +106,27 @@ def _rows(rows: Iterable[object]) -> str:
     return f"{len(listed)} rows ({digest[:12]})"
 
 
-def _line(key: str, was: RunFingerprint, now: RunFingerprint) -> Bilingual:
+def _line(key: str, was: RunFingerprint, now: RunFingerprint) -> Message:
     """A function that is new or gone is one line, and code is known by the beginning of its hash."""
     if key.startswith(_FUNCTIONS):
         function = key.rpartition(".")[0]
         there, here = (any(one.startswith(f"{function}.") for one in side) for side in (was, now))
         if there != here:
             return (
-                both(f"{function} is gone", f"{function} 已移除")
+                msg("{function} is gone", function=function)
                 if there
-                else both(f"{function} is new", f"{function} 为新增")
+                else msg("{function} is new", function=function)
             )
         if key.endswith(".code"):
             return _changed(key, _short(was.get(key)), _short(now.get(key)))
     if key in (_TRAINING, _VALIDATION):
         old, new = was.get(key) or "none", now.get(key) or "none"
-        return both(f"{key} were {old}, are {new}", f"{key} 原为 {old}，现为 {new}")
+        return msg("{key} were {old}, are {new}", key=key, old=old, new=new)
     return _changed(key, repr(was.get(key)), repr(now.get(key)))
 
 
-def _changed(key: str, was: str, now: str) -> Bilingual:
-    return both(f"{key} was {was}, is {now}", f"{key} 原为 {was}，现为 {now}")
+def _changed(key: str, was: str, now: str) -> Message:
+    return msg("{key} was {was}, is {now}", key=key, was=was, now=now)
 
 
 def _short(digest: object) -> str:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from strop.bilingual import Bilingual, both, chinese, joined
 from strop.config.job import JobConfig
 from strop.config.notes import notes, total_steps
 from strop.data.dataset import Dataset, Item
 from strop.errors import CheckpointError, told_of
+from strop.locales import Message, joined, msg
 from strop.rl.checkpoints import CheckpointManager, kept_in, save_is_due
 from strop.rl.failures import MAX_ROLLBACKS, NothingFinite, nothing_learned
 from strop.rl.fingerprint import changes
@@ -92,7 +92,7 @@ async def run_to_its_end(
 class Trainer(ABC, Generic[Item]):
     """How far a run has come, and what it does between its steps."""
 
-    after_a_return: ClassVar[Bilingual]
+    after_a_return: ClassVar[Message]
     """What is done otherwise after going back to a checkpoint, in words."""
 
     def __init__(
@@ -177,12 +177,11 @@ class Trainer(ABC, Generic[Item]):
             saved = await self.load(resume_from)
             at = self.state.step
             self.shelf.take_over(kept_in(saved), resume_from, step=at)
-            self.recorder.event("resumed", both(f"goes on after step {at}", f"从第 {at} 步之后继续"), step=at)
+            self.recorder.event("resumed", msg("goes on after step {at}", at=at), step=at)
             if saved["published"] and self.is_through:
                 self.already_finished = True
-                text = both(
-                    f"already finished: all {at} steps are in {resume_from}",
-                    f"早已完成：全部 {at} 步都在 {resume_from} 中",
+                text = msg(
+                    "already finished: all {at} steps are in {resume_from}", at=at, resume_from=resume_from
                 )
                 self.recorder.event("already_finished", text, step=at)
                 return JobStatus.SUCCEEDED
@@ -201,8 +200,8 @@ class Trainer(ABC, Generic[Item]):
 
         saved = await asyncio.to_thread(self.checkpoints.load, folder, belongs)
         if (found := changes(saved["made_from"], self.state.fingerprint)) is not None:
-            told = both("goes on after changes that were accepted: ", "按已接受的更改继续：")
-            text = told + joined(both("; ", "；"), *found.lines)
+            told = msg("goes on after changes that were accepted: ")
+            text = told + joined(msg("; "), *found.lines)
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
             # What others measured, or on other rows, is compared with nothing from now on.
             saved["kept"] = [{**one, "validation": None} for one in saved["kept"]]
@@ -247,12 +246,15 @@ class Trainer(ABC, Generic[Item]):
         at = self.state
         if self.has_reached_target and at.step < self.last_step:
             target, count = self.hyper.early_stopping_target, self.hyper.early_stopping_count
-            times = (f" {count} times in a row", f"连续 {count} 次") if count > 1 else ("", "")
-            text = both(
-                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times[0]} "
-                f"({at.validation:.4g}, target {target:.4g})",
-                f"在第 {at.step} 步（共 {self.last_step} 步）之后停止：验证{times[1]}达到目标"
-                f"（{at.validation:.4g}，目标 {target:.4g}）",
+            times = msg(" {count} times in a row", count=count) if count > 1 else ""
+            text = msg(
+                "stopped after step {step} of {last_step}: validation reached its "
+                "target{times} ({validation:.4g}, target {target:.4g})",
+                step=at.step,
+                last_step=self.last_step,
+                times=times,
+                validation=at.validation,
+                target=target,
             )
             data = {"target": target, "validation": at.validation, "count": count, "of": self.last_step}
             self.recorder.event(TARGET_REACHED_EVENT, text, step=at.step, data=data)
@@ -275,11 +277,15 @@ class Trainer(ABC, Generic[Item]):
         self.state = replace(self.state_after_return(left), rollbacks=number, skipped_steps=0)
         self.between_steps = True
         await self.weights_changed()
-        text = both(
-            f"step {left.step + 1}: {reason.message}; back to the checkpoint of step {step} "
-            f"(return {number} of {MAX_ROLLBACKS} at most), {self.after_a_return}",
-            f"第 {left.step + 1} 步：{chinese(reason.message)}；回到第 {step} 步的检查点"
-            f"（第 {number} 次，最多 {MAX_ROLLBACKS} 次），{self.after_a_return.zh}",
+        text = msg(
+            "step {step}: {message}; back to the checkpoint of step {step2} (return "
+            "{number} of {max_rollbacks} at most), {after_a_return}",
+            step=left.step + 1,
+            message=reason.message,
+            step2=step,
+            number=number,
+            max_rollbacks=MAX_ROLLBACKS,
+            after_a_return=self.after_a_return,
         )
         data = {"from": left.step + 1, "checkpoint": str(newest)}
         self.recorder.event("rolled_back", text, step=step, data=data)

@@ -48,7 +48,7 @@ def test_a_finding_is_written_every_step_and_told_when_it_begins_and_ends():
     (began, ended) = store.events
     assert began[:2] == ("finding", 3)
     assert began[2].startswith("P3 KL explosion: ppo_kl is 0.5")
-    assert began[2].zh.startswith("P3 KL 爆炸：ppo_kl 为 0.5")
+    assert began[2].render("zh").startswith("P3 KL 爆炸：ppo_kl 为 0.5")
     assert began[3] == {"rule": "P3", "severity": "alarm", "ended": False}
     assert ended[3]["ended"] is True
 

@@ -91,7 +91,7 @@ def test_nothing_is_loaded_before_a_command_knows_what_ctrl_c_does():
     assert set(done.stdout.split()) <= {
         "__future__",
         "strop",
-        "strop.bilingual",
+        "strop.locales",
         "strop.cli",
         "strop.cli.text",
     }

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from fakes.jobs import write_job
-from strop.bilingual import both
 from strop.cli import local_run
 from strop.cli.job_record import HeardRecorder
 from strop.cli.next_steps import RunCommand
@@ -19,6 +18,7 @@ from strop.cli.progress import LiveProgress
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
 from strop.errors import ConfigError, DataError, Problem, RequestError, StropError
+from strop.locales import FromOldStore
 from strop.processes.mark import this_process
 from strop.schema.job import PLANNED_EVENT, JobStatus
 from strop.schema.submission import LocalRun, Wanted
@@ -83,7 +83,7 @@ def test_an_event_is_shown_at_once_while_the_database_refuses_it_and_is_recorded
     with HeardRecorder(database, job_id, show) as recorder:
         locked = sqlite3.connect(tmp_path / "strop.db", isolation_level=None)
         locked.execute("BEGIN IMMEDIATE")
-        recorder.event("checkpoint_failed", both("the disk is full", "磁盘已满"), step=3)
+        recorder.event("checkpoint_failed", FromOldStore("the disk is full", "磁盘已满"), step=3)
         assert out.getvalue() == "note  the disk is full\n"
         locked.rollback()
         locked.close()
@@ -91,7 +91,7 @@ def test_an_event_is_shown_at_once_while_the_database_refuses_it_and_is_recorded
     assert out.getvalue() == "note  the disk is full\n"
     with database.read() as session:
         (event,) = list_events(session, job_id).items
-    assert (event.kind, event.message, event.message_zh) == (
+    assert (event.kind, event.message, event.message_in("zh")) == (
         "checkpoint_failed",
         "the disk is full",
         "磁盘已满",
@@ -104,8 +104,8 @@ def test_a_note_is_shown_in_the_language_of_the_terminal_and_what_programs_read_
     monkeypatch.setenv("STROP_LANG", "zh")
     out = io.StringIO()
     show = local_run._shown_by(LiveProgress(Console(file=out, width=80)))
-    show(PLANNED_EVENT, both("4 steps", "共 4 步"))
-    show("note", both("slow", "较慢"))
+    show(PLANNED_EVENT, FromOldStore("4 steps", "共 4 步"))
+    show("note", FromOldStore("slow", "较慢"))
     assert out.getvalue() == "提示  较慢\n"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from strop.bilingual import both
 from strop.cli.progress import Heartbeat, LiveProgress
+from strop.locales import FromOldStore
 from strop.tracing.event_bus import EventBus
 
 
@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
 def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
     monkeypatch.setenv("STROP_LANG", language)
     out = io.StringIO()
-    text = both(
+    text = FromOldStore(
         "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)",
         "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
     )

@@ -41,5 +41,5 @@ def test_a_process_has_its_grace_and_is_then_killed_with_its_descendants(then: s
 def test_an_exit_status_is_said_in_both_languages() -> None:
     assert exit_text(3) == "exited with status 3"
     assert exit_text(-9) == "was killed by SIGKILL"
-    assert exit_text(-9).zh == "被 SIGKILL 杀死"
+    assert exit_text(-9).render("zh") == "被 SIGKILL 杀死"
     assert exit_text(-99) == "was killed by signal 99"

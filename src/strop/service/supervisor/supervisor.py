@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
-from strop.bilingual import Bilingual, both
 from strop.errors import ConflictError, StropError, told_of
+from strop.locales import Message, msg
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.submission import Submission, Wanted
 from strop.service.settings import Settings
@@ -146,19 +146,19 @@ class Supervisor:
         self._unclaimed_since.pop(job.job_id, None)
 
     def _settle(
-        self, session: Session, job: Job, submission: Submission, ending: Bilingual, tail: list[str]
+        self, session: Session, job: Job, submission: Submission, ending: Message, tail: list[str]
     ) -> None:
         """What becomes of a job whose trainer is gone."""
         unclaim_job(session, job.job_id)
         reached = max((one.step for one in list_checkpoints(session, job.job_id)), default=0)
         deaths = 1 if reached > submission.reached else submission.deaths + 1
         if job.status is JobStatus.CANCELING:
-            while_ = both(", while the job was being canceled", "，当时任务正在取消")
-            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            while_ = msg(", while the job was being canceled")
+            self._note(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
             move_job(session, job.job_id, JobStatus.CANCELED)
         elif submission.wanted is Wanted.PAUSE:
-            while_ = both(", while the job was being paused", "，当时任务正在暂停")
-            self._note(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            while_ = msg(", while the job was being paused")
+            self._note(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
             move_job(session, job.job_id, JobStatus.SUSPENDED)
         elif deaths > self._settings.max_deaths:
             move_job(session, job.job_id, JobStatus.FAILED, error=_reason(ending, deaths, reached, tail))
@@ -175,33 +175,38 @@ class Supervisor:
             return False
         return True
 
-    def _note(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
+    def _note(self, session: Session, job: Job, kind: str, message: Message) -> None:
         record_event(
             session, Event(job_id=job.job_id, kind=kind, message=message, created_at=datetime.now(UTC))
         )
 
 
-def _next_try(ending: Bilingual, deaths: int, reached: int, settings: Settings) -> Bilingual:
+def _next_try(ending: Message, deaths: int, reached: int, settings: Settings) -> Message:
     where = (
-        both(f"resumes from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
+        msg("resumes from the checkpoint of step {reached}", reached=reached)
         if reached
-        else both("starts over", "从头开始")
+        else msg("starts over")
     )
     limit = settings.max_deaths
-    return both(
-        f"the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
-        f"训练进程{ending.zh}；任务{where.zh}（第 {deaths} 次，最多 {limit} 次）",
+    return msg(
+        "the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
+        ending=ending,
+        where=where,
+        deaths=deaths,
+        limit=limit,
     )
 
 
-def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bilingual:
+def _reason(ending: Message, deaths: int, reached: int, tail: list[str]) -> Message:
     since = (
-        both(f"since the checkpoint of step {reached}", f"自第 {reached} 步的检查点以来")
+        msg("since the checkpoint of step {reached}", reached=reached)
         if reached
-        else both("before the first checkpoint", "在第一个检查点之前")
+        else msg("before the first checkpoint")
     )
-    text = both(
-        f"the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
-        f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
+    text = msg(
+        "the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
+        ending=ending,
+        deaths=deaths,
+        since=since,
     )
-    return text + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else text
+    return text + msg("\nits last lines:\n") + "\n".join(tail) if tail else text
