@@ -13,13 +13,14 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from strop import locales
-from strop.locales import FOLDER, catalogue, msg, plural
+from strop.locales import catalogue, msg, plural
+from strop.locales.catalogue import HERE
 
 LANGUAGES = [language for language in locales.languages() if language != locales.ENGLISH]
 
 
 def translations(language: str) -> Catalog:
-    return read_po(io.BytesIO((FOLDER / language / "LC_MESSAGES" / "strop.po").read_bytes()), locale=language)
+    return read_po(io.BytesIO((HERE / language / "LC_MESSAGES" / "strop.po").read_bytes()), locale=language)
 
 
 def fields(template: str) -> set[tuple[str, str, str | None]]:
@@ -53,7 +54,7 @@ def test_a_translation_names_no_parameter_that_its_message_lacks(language: str) 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_what_the_program_reads_is_what_the_catalogue_says(language: str) -> None:
-    compiled = (FOLDER / language / "LC_MESSAGES" / "strop.mo").read_bytes()
+    compiled = (HERE / language / "LC_MESSAGES" / "strop.mo").read_bytes()
     read = gettext.GNUTranslations(io.BytesIO(compiled))
     for one in translations(language):
         if isinstance(one.id, str) and one.id:
@@ -69,13 +70,9 @@ def test_a_folder_is_a_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder.mkdir(parents=True)
     with (folder / "strop.mo").open("wb") as file:
         write_mo(file, pseudo)
-    monkeypatch.setattr(locales, "FOLDER", tmp_path)
-    locales.languages.cache_clear()
-    try:
-        assert locales.languages() == ("en", "de")
-        assert locales.accepted_language("de-AT, en;q=0.5") == "de"
-        assert msg("step {step}", step=3).render("de") == "«step 3»"
-        counted = plural("{count} function loaded", "{count} functions loaded", count=2)
-        assert counted.render("de") == "«2 functions loaded»"
-    finally:
-        locales.languages.cache_clear()
+    monkeypatch.setattr(locales, "FOLDER", str(tmp_path))
+    assert locales.languages() == ("en", "de")
+    assert locales.accepted_language("de-AT, en;q=0.5") == "de"
+    assert msg("step {step}", step=3).render("de") == "«step 3»"
+    counted = plural("{count} function loaded", "{count} functions loaded", count=2)
+    assert counted.render("de") == "«2 functions loaded»"

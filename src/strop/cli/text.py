@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from strop.locales import environment_language, msg, rendered
+
+TYPE_CHECKING = False  # as type checkers know it
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def t(template: str, /, **params: Any) -> str:

@@ -4,24 +4,24 @@ What is noted of a run, and why it failed, is read later and by people of any la
 its English template and what stands in it; it becomes a sentence where it is read. English is in the code,
 every other language in `<language>/LC_MESSAGES/strop.po` below this folder; a new folder is a new language.
 
-Below everything: imports the standard library alone, and a catalogue only when its language is asked for.
+Below everything: imports nothing but `os`, and reads a catalogue only when its language is asked for.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from functools import cache
-from numbers import Real
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+
+TYPE_CHECKING = False  # as type checkers know it; the first thing a command loads must load nothing more
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from gettext import NullTranslations
+    from typing import Any
 
 ENGLISH = "en"
-FOLDER = Path(__file__).parent
+FOLDER = os.path.dirname(__file__)
+
+_catalogues: dict[str, NullTranslations] = {}
 
 
 class Message(str):
@@ -64,6 +64,8 @@ class Message(str):
 
     def as_json(self) -> str:
         """The form in which a store keeps it; `kept` reads it again."""
+        import json
+
         return json.dumps(_value(self), ensure_ascii=False)
 
 
@@ -110,6 +112,8 @@ def as_json(text: str | None) -> str | None:
 
 def kept(text: str, stored: str | None) -> str:
     """A text from a store again: `stored` is what `as_json` gave, or the Chinese that older stores keep."""
+    import json
+
     if not stored:
         return text
     try:
@@ -120,10 +124,10 @@ def kept(text: str, stored: str | None) -> str:
     return found if isinstance(found, Message) else FromOldStore(text, stored)
 
 
-@cache
 def languages() -> tuple[str, ...]:
     """English, and every language that has a folder here."""
-    return (ENGLISH, *sorted(path.parent.parent.name for path in FOLDER.glob("*/LC_MESSAGES/strop.mo")))
+    there = (name for name in os.listdir(FOLDER) if os.path.isfile(_compiled(name)))
+    return (ENGLISH, *sorted(there))
 
 
 def environment_language() -> str:
@@ -160,7 +164,7 @@ class FromOldStore(Message):
     chinese: str
 
     def __new__(cls, english: str, chinese: str) -> FromOldStore:
-        made = cast("FromOldStore", super().__new__(cls, english, {}))
+        made: Any = super().__new__(cls, english, {})
         made.chinese = chinese
         return made
 
@@ -174,11 +178,17 @@ class FromOldStore(Message):
         return self.chinese
 
 
-@cache
-def _catalogue(language: str) -> NullTranslations:
-    import gettext
+def _compiled(language: str) -> str:
+    return os.path.join(FOLDER, language, "LC_MESSAGES", "strop.mo")
 
-    return gettext.translation("strop", localedir=FOLDER, languages=[language], fallback=True)
+
+def _catalogue(language: str) -> NullTranslations:
+    if language not in _catalogues:
+        import gettext
+
+        found = gettext.translation("strop", localedir=FOLDER, languages=[language], fallback=True)
+        _catalogues[language] = found
+    return _catalogues[language]
 
 
 def _plain(value: Any) -> Any:
@@ -191,12 +201,14 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, Message) or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(one) for one in value]
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in cast("dict[Any, Any]", value).items()}
+        return {str(name): _plain(one) for name, one in value.items()}
     for kind in (bool, int, float):
         if isinstance(value, kind):
             return kind(value)
+    from numbers import Real
+
     return float(value) if isinstance(value, Real) else str(value)
 
 
@@ -212,7 +224,7 @@ def _value(value: Any) -> Any:
 def _from_value(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    fields = cast("dict[str, Any]", value)
+    fields: dict[str, Any] = value
     params = {name: _from_value(one) for name, one in fields.get("params", {}).items()}
     try:
         return Message(fields["id"], params, fields.get("many"))

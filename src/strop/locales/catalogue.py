@@ -13,7 +13,8 @@ from typing import Any
 
 from strop.locales import FOLDER
 
-SOURCES = FOLDER.parent
+HERE = Path(FOLDER)
+SOURCES = HERE.parent
 KEYWORDS: dict[str, Any] = {"msg": None, "t": None, "say": None, "plural": (1, 2)}
 """The functions whose first arguments are messages."""
 
@@ -71,6 +72,6 @@ def update(po: Path, new: dict[str, str] | None = None) -> list[str]:
 
 
 if __name__ == "__main__":
-    for po in sorted(FOLDER.glob("*/LC_MESSAGES/strop.po")):
+    for po in sorted(HERE.glob("*/LC_MESSAGES/strop.po")):
         lacking = update(po)
         print(f"{po}: {len(lacking)} messages are not translated")
