@@ -6,8 +6,10 @@ beside it; `make docs` runs it. What is not translated yet stays English, and is
 
 from __future__ import annotations
 
+import ast
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +17,47 @@ from strop.locales import FOLDER
 
 HERE = Path(FOLDER)
 SOURCES = HERE.parent
-KEYWORDS: dict[str, Any] = {"msg": None, "t": None, "say": None, "plural": (1, 2)}
-"""The functions whose first arguments are messages."""
+KEYWORDS = ("msg", "t", "say", "plural")
+"""The functions whose first arguments are messages; `plural` takes two."""
 
-METHODS = [("**.py", "python"), ("console/templates/**.html", "jinja2.ext:babel_extract")]
+Key = str | tuple[str, str]
 
 
-def messages() -> dict[str | tuple[str, str], list[str]]:
+def messages() -> dict[Key, list[str]]:
     """Every message of the code and where it stands; those with a plural as pairs."""
-    from babel.messages.extract import extract_from_dir
-
-    found: dict[str | tuple[str, str], list[str]] = {}
-    rows = extract_from_dir(
-        str(SOURCES), METHODS, {"console/templates/**.html": {"silent": "false"}}, KEYWORDS, ()
-    )
-    for path, _, text, _, _ in rows:
-        key: Any = text
-        if key and not path.startswith("templates/"):
-            found.setdefault(key, []).append(path)
+    found: dict[Key, list[str]] = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        place = path.relative_to(SOURCES).as_posix()
+        if not place.startswith("templates/"):
+            for key in _in_python(path.read_text(encoding="utf-8")):
+                found.setdefault(key, []).append(place)
+    for path in sorted((SOURCES / "console" / "templates").glob("*.html")):
+        for key in _in_template(path):
+            found.setdefault(key, []).append(path.relative_to(SOURCES).as_posix())
     return found
+
+
+def _in_python(source: str) -> Iterator[Key]:
+    """Read from the syntax tree: Babel's own reader does not look into f-strings."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        name, texts = node.func.id, [one.value for one in node.args if isinstance(one, ast.Constant)]
+        first = texts[0] if texts else None
+        if name not in KEYWORDS or not isinstance(first, str) or not first:
+            continue
+        second = texts[1] if name == "plural" else None
+        yield (first, second) if isinstance(second, str) else first
+
+
+def _in_template(path: Path) -> Iterator[str]:
+    from babel.messages.extract import extract
+
+    with path.open("rb") as file:
+        options = {"silent": "false"}
+        for _, text, _, _ in extract("jinja2.ext:babel_extract", file, {"t": None}, (), options):
+            if isinstance(text, str) and text:
+                yield text
 
 
 def update(po: Path, new: dict[str, str] | None = None) -> list[str]:

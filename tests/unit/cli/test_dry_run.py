@@ -16,7 +16,7 @@ from strop.data.dataset import load_dataset
 from strop.errors import CheckpointError, ConfigError, FunctionError
 from strop.learners.local.checkpoint import write_checkpoint
 from strop.learners.model_names import complaint
-from strop.rl.train_state import start_position
+from strop.rl.train_state import start_state
 
 run = import_module("strop.cli.run")  # the package has the command of that name
 
@@ -181,7 +181,7 @@ def saved_run(folder, job, **changes):
         return load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
 
     datasets = checking.load_both(config, load, id_of=lambda sample: sample.sample_id)
-    start = replace(start_position(config, *datasets, code_hashes(config)), step=3)
+    start = replace(start_state(config, *datasets, code_hashes(config)), step=3)
     position = {**start.as_json(), "job_id": "ft-1", "published": False}
     place = folder / "checkpoints" / "step-000003"
     return write_checkpoint(
