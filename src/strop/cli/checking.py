@@ -28,7 +28,7 @@ from strop.data.dataset import Dataset, dataset_of, joined, overlap_notes
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, FunctionError, ModelError, Problem, RequestError
 from strop.learners.model_names import complaint
-from strop.locales import plural
+from strop.locales import msg, plural
 from strop.processor import has_fast_bfloat16
 from strop.schema.sample import Sample
 from strop.service.code_check import check_class
@@ -163,7 +163,9 @@ def _loaded(folder: Path, _stamp: tuple[int, ...]) -> Any:
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # of files that hold anything
-        raise ModelError(f"the tokenizer in {str(folder)!r} cannot be loaded: {error}") from error
+        raise ModelError(
+            msg("the tokenizer in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error)
+        ) from error
     finally:
         logging.set_verbosity(verbosity)
 

@@ -18,6 +18,7 @@ from strop.cli.remote import AsJson, print_json, print_table
 from strop.cli.text import t, told
 from strop.config.job import TrainingType
 from strop.errors import DataError, Problem
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.data.dataset import Dataset
@@ -304,7 +305,9 @@ def _by_characters(path: Path, form: TrainingType) -> OfflineFile:
     rows = read_offline(path, form)
     problems = [*rows.problems]
     if not rows.num_rows:
-        problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
+        problems.append(
+            Problem(place=str(path), message=msg("no rows"), fix=msg("write one JSON object a line"))
+        )
     if problems:
         raise DataError(str(path), problems)
     lengths = tuple(

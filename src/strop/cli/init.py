@@ -48,11 +48,12 @@ def init(
         near = difflib.get_close_matches(template, names, n=1)
         fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(names)}"
         raise ConfigError(
-            "strop init", [Problem(place="--template", message=f"no template {template!r}", fix=fix)]
+            "strop init",
+            [Problem(place="--template", message=msg("no template {value!r}", value=template), fix=fix)],
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         text = f"{folder} exists and is not an empty folder"
-        raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix="name a new one")])
+        raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix=msg("name a new one"))])
     with as_file(files("strop").joinpath("templates", template)) as source:
         shutil.copytree(
             source,

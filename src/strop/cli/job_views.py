@@ -20,6 +20,7 @@ from rich.text import Text
 
 from strop.cli.text import pick, t
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.schema.finding import Text as FindingText
 from strop.schema.job import PLANNED_EVENT
 from strop.schema.responses import EventInfo, FindingInfo, JobInfo, Point
@@ -220,7 +221,9 @@ def export_metrics(
             with out.open("w", newline="", encoding="utf-8") as file:
                 _write_csv(rows, file)
     except OSError as error:
-        raise RequestError(f"{str(out)!r} cannot be written: {error.strerror}") from error
+        raise RequestError(
+            msg("{out!r} cannot be written: {strerror}", out=str(out), strerror=error.strerror)
+        ) from error
 
 
 def _write_csv(rows: Sequence[tuple[object, ...]], file: object) -> None:
@@ -236,7 +239,9 @@ def _write_parquet(rows: Sequence[tuple[object, ...]], out: Path | None) -> None
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise RequestError("pyarrow is not installed", fix="pip install 'strop[parquet]'") from error
+        raise RequestError(
+            msg("pyarrow is not installed"), fix=msg("pip install 'strop[parquet]'")
+        ) from error
     types = (pa.string(), pa.string(), pa.int64(), pa.float64())
     columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     arrays = [pa.array(column, type=kind) for column, kind in zip(columns, types, strict=True)]

@@ -9,6 +9,7 @@ import typer
 
 from strop.cli.remote import AsJson, plain, print_json, show_list
 from strop.cli.text import t
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.store.database import Database
@@ -37,7 +38,13 @@ def create(name: str, workspace: WorkspaceOption = "default", as_json: AsJson = 
         if not text.strip() or not text.isprintable() or len(text) > 100:
             raise ConfigError(
                 "keys",
-                [Problem(place=place, message=f"{text[:100]!r} is no name", fix="1 to 100 characters")],
+                [
+                    Problem(
+                        place=place,
+                        message=msg("{text!r} is no name", text=text[:100]),
+                        fix=msg("1 to 100 characters"),
+                    )
+                ],
             )
     with _database() as database, database.write() as session:
         key, text = create_key(session, ensure_workspace(session, workspace).workspace_id, name)

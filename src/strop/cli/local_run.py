@@ -180,7 +180,7 @@ def _failure(
     if is_wrong_input(error):
         return RequestError(text)
     what_next = after_failure(command, job_id=job_id, resume=_kept(database, job_id, asked))
-    return StropError(f"{text}\n{what_next}")
+    return StropError(msg("{text}\n{what_next}", text=text, what_next=what_next))
 
 
 def _kept(database: Database, job_id: str, asked: LocalRun) -> str | None:

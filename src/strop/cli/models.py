@@ -10,6 +10,7 @@ import typer
 
 from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, print_table, show_list
 from strop.cli.text import t
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.schema.job import Checkpoint
@@ -154,7 +155,7 @@ def show(name: str) -> None:
     if model is None:
         raise ModelError(
             t("there is no model {name!r} in the table", name=name),
-            fix="strop models list",
+            fix=msg("strop models list"),
         )
     typer.echo(json.dumps(model.model_dump(mode="json"), indent=2, ensure_ascii=False))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from strop.errors import StropError
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.client import Client
@@ -39,7 +40,7 @@ class _Server(uvicorn.Server):
     def wait(self) -> None:
         self._is_up.wait()
         if not self.started:
-            raise StropError("the command's own server could not start")
+            raise StropError(msg("the command's own server could not start"))
 
 
 @contextmanager

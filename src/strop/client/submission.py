@@ -18,6 +18,7 @@ from strop.config.file import JobFile, read_scalar
 from strop.config.loading import check_job
 from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, Problem
+from strop.locales import msg
 from strop.schema.function import FunctionType
 from strop.schema.responses import FileInfo, JobInfo
 from strop.schema.training import TrainingType
@@ -87,11 +88,11 @@ def check(tuning: Tuning, workspace: Path) -> None:
     problems: list[Problem] = []
     if not tuning.model:
         problems.append(
-            Problem(place="model", message="missing", fix="name what to train, e.g. smollm2-135m")
+            Problem(place="model", message=msg("missing"), fix=msg("name what to train, e.g. smollm2-135m"))
         )
     if not any(one.type == "training" for one in tuning.datasets):
         problems.append(
-            Problem(place="datasets", message="there is no dataset of type training", fix="add one")
+            Problem(place="datasets", message=msg("there is no dataset of type training"), fix=msg("add one"))
         )
     if problems:
         raise ConfigError("job", problems)
@@ -113,12 +114,12 @@ def body(tuning: Tuning) -> dict[str, Any]:
         ConfigError: a function that is not registered, a dataset that is not uploaded.
     """
     problems = [
-        Problem(place=f"functions: {one.label}", message="not registered", fix="register it first")
+        Problem(place=f"functions: {one.label}", message=msg("not registered"), fix=msg("register it first"))
         for one in tuning.functions
         if one.needs_code
     ]
     problems += [
-        Problem(place=f"datasets: {one.file_name}", message="not uploaded", fix="upload it first")
+        Problem(place=f"datasets: {one.file_name}", message=msg("not uploaded"), fix=msg("upload it first"))
         for one in tuning.datasets
         if one.file_id is None
     ]

@@ -21,6 +21,7 @@ from strop.config.hyper_parameters import HyperParameters, effective_keys
 from strop.config.job import JobConfig
 from strop.config.key_table import NO_BOUNDS, field_at, fields_at, unknown_key
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 from strop.schema.training import TrainingType
 
 
@@ -64,7 +65,7 @@ def check_keys(file: JobFile) -> Checked:
         taken: list[KeyPath] = [tuple(detail["loc"]) for detail in found[MAX_REPORTED:]]
         if taken:
             message = f"and {len(taken)} more mistakes like these"
-            problems.append(Problem(place=file.place(taken[0]), message=message, fix="fix these first"))
+            problems.append(Problem(place=file.place(taken[0]), message=message, fix=msg("fix these first")))
         for detail in reported:
             if _of_its_items(detail):
                 continue
@@ -203,7 +204,11 @@ def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Pro
     here = f" (here: {file.written[path]})" if path in file.written else ""
     name = dotted(path)
     name = name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
-    return Problem(place=file.place(path), message=f"{name}: {message}{here}", fix=fix)
+    return Problem(
+        place=file.place(path),
+        message=msg("{name}: {message}{here}", name=name, message=message, here=here),
+        fix=fix,
+    )
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:

@@ -23,6 +23,7 @@ from strop.config.rules import complaints
 from strop.data.reading import RowFiles
 from strop.data.row_files import count_rows
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
 """A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
@@ -221,7 +222,9 @@ def _contradictions(
     for one in complaints(config, num_rows):
         if all(checked.trusted(path) for path in (one.path, *one.given)):
             yield Problem(
-                place=file.place(one.path), message=f"{dotted(one.path)}: {one.message}", fix=one.fix
+                place=file.place(one.path),
+                message=msg("{dotted}: {message}", dotted=dotted(one.path), message=one.message),
+                fix=one.fix,
             )
 
 

@@ -19,7 +19,7 @@ from strop.console.pages import BASE, HOME, page
 from strop.console.requests import ServicesHere
 from strop.console.words import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, language_of
 from strop.errors import AccessError, ForbiddenError
-from strop.locales import languages, rendered
+from strop.locales import languages, msg, rendered
 from strop.schema.access import Caller
 from strop.service.services import Services
 from strop.store.database import Database
@@ -81,7 +81,7 @@ async def signed_in(request: Request, services: ServicesHere) -> None:
         given = request.headers.get("x-csrf-token") or str((await request.form()).get("csrf", ""))
         if not services.signer.holds(given, _PURPOSE, token):
             raise ForbiddenError(
-                "this form does not belong to your session", fix="load the page again and repeat"
+                msg("this form does not belong to your session"), fix=msg("load the page again and repeat")
             )
 
 
@@ -101,7 +101,9 @@ def check_origin(request: Request, public_url: str | None) -> None:
     here = {request.headers.get("host"), _host(public_url) if public_url else None}
     elsewhere = origin is not None and origin.partition("://")[2] not in here
     if elsewhere or site not in ("same-origin", "none"):
-        raise ForbiddenError("this form was sent from another site", fix="use the forms of this console")
+        raise ForbiddenError(
+            msg("this form was sent from another site"), fix=msg("use the forms of this console")
+        )
 
 
 def _host(url: str) -> str:
@@ -190,7 +192,7 @@ def _caller(database: Database, token: str) -> Caller | None:
 def _open(services: Services, held: Link, key: str, link: str) -> str:
     key_id = held.take(link) if link else None
     if link and key_id is None:
-        raise AccessError("this link has been used or is too old; sign in with an API key")
+        raise AccessError(msg("this link has been used or is too old; sign in with an API key"))
     with services.database.write() as session:
         if key_id is None:
             key_id = caller_of(session, key).key_id

@@ -26,6 +26,7 @@ from strop.console.words import pretty
 from strop.data.dataset import load_dataset, numbered_lines
 from strop.data.reading import read_offline
 from strop.errors import DataError, Problem, RequestError, ThrottledError
+from strop.locales import msg
 from strop.schema.file import StoredFile
 from strop.service import files
 from strop.service.files import NewFile, blob_key
@@ -102,7 +103,7 @@ def check_page(
     file = files.get(services, caller, file_id)
     checking: threading.Lock = request.app.state.checking
     if not checking.acquire(blocking=False):
-        raise ThrottledError("another file is being checked", fix="repeat it in a moment")
+        raise ThrottledError(msg("another file is being checked"), fix=msg("repeat it in a moment"))
     try:
         report = check(services, file, form)
     finally:
@@ -124,7 +125,7 @@ def _uploads(form: FormData) -> list[NewFile]:
     """
     uploads = [one for one in form.getlist("files") if isinstance(one, UploadFile)]
     if not uploads:
-        raise RequestError("no file in the request", fix="choose one")
+        raise RequestError(msg("no file in the request"), fix=msg("choose one"))
     return [
         NewFile(
             name=one.filename or "",

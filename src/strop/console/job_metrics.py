@@ -16,6 +16,7 @@ from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
 from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.store.jobs import find_jobs, get_job
 from strop.store.metrics import last_step, metric_names, step_metrics, thinned_curves
 from strop.tracing.ark_view import by_ark_name
@@ -62,7 +63,10 @@ def curves(
 ) -> Response:
     wanted = [name for name in names.split(",") if name]
     if len(wanted) > MAX_NAMES:
-        raise RequestError(f"{len(wanted)} curves at once", fix=f"ask for at most {MAX_NAMES}")
+        raise RequestError(
+            msg("{num_wanted} curves at once", num_wanted=len(wanted)),
+            fix=msg("ask for at most {max_names}", max_names=MAX_NAMES),
+        )
     with services.database.read() as session:
         get_job(session, job, workspace_id=caller.workspace_id)
         found = thinned_curves(session, job, wanted, since_step=since, num_points=points)

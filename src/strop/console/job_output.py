@@ -15,6 +15,7 @@ from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.pages import BASE
 from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.schema.deployment import Deployment
 from strop.schema.job import Checkpoint
 from strop.schema.model import NamedModel
@@ -93,7 +94,9 @@ async def deploy_model(services: Services, caller: CallerHere, fields: dict[str,
         new = deployments.NewDeployment.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise RequestError(
+            msg("{first}: {first2}", first=".".join(map(str, first["loc"])), first2=first["msg"])
+        ) from error
     await deployments.create(services, caller, new)
 
 

@@ -22,6 +22,7 @@ from strop.console.pages import BASE, LARGEST
 from strop.console.requests import CallerHere, ServicesHere
 from strop.console.tokens import tokenizer_of, tokens_of
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job
 from strop.schema.responses import without_nulls
@@ -132,7 +133,8 @@ def samples_page(
             briefs = of_sample(session, job_id, sample, split=chosen)
             if not briefs:
                 raise MissingError(
-                    f"sample {sample!r} has no rollouts in {chosen}", fix="take one from the list"
+                    msg("sample {sample!r} has no rollouts in {chosen}", sample=sample, chosen=chosen),
+                    fix=msg("take one from the list"),
                 )
             return _sample_page(request, services, here, chosen, splits, sample, briefs)
         lines, following = list_samples(session, job_id, chosen, after=after, limit=PAGE_SIZE)

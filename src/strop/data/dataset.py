@@ -190,7 +190,7 @@ def _length_problems(
     if length <= max_prompt_length:
         return []
     message = f"messages: the prompt has {length} tokens, max_prompt_length is {max_prompt_length}"
-    return [Problem(place=place, message=message, fix="shorten it or raise max_prompt_length")]
+    return [Problem(place=place, message=message, fix=msg("shorten it or raise max_prompt_length"))]
 
 
 def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:

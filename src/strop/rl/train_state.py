@@ -12,6 +12,7 @@ from typing import Any
 from strop.config.job import HyperParameters, JobConfig
 from strop.data.dataset import Dataset, Draw
 from strop.errors import CheckpointError
+from strop.locales import msg
 from strop.rl.fingerprint import MAY_CHANGE, RunFingerprint, changes, run_fingerprint
 from strop.rl.repeat_failures import lost_in_a_row
 from strop.schema.batch import Pack
@@ -140,7 +141,7 @@ def saved_state(saved: Mapping[str, Any], start: TrainState, *, accept_changes: 
         state = _read(saved, start)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = f"the position in the checkpoint cannot be read: {type(error).__name__}: {error}"
-        raise CheckpointError(text, fix="resume from another checkpoint of the run") from error
+        raise CheckpointError(text, fix=msg("resume from another checkpoint of the run")) from error
     if found is not None and not (accept_changes and found.acceptable):
         raise CheckpointError(
             "the checkpoint was made by another job, and its run cannot go on as this one\n    "

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.errors import ConfigError, MissingError, Problem, RequestError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.job import Job, JobKind, JobStatus
 from strop.schema.submission import EVALUATED_EVENT, Evaluation, Submission
@@ -180,7 +181,7 @@ def _subject(session: Session, caller: Caller, new: NewEvaluation) -> tuple[str,
         deployment = get_deployment(session, new.deployed_model, workspace_id=caller.workspace_id)
         return deployment.source, new.deployed_model
     if new.model is None:
-        raise RequestError("nothing to measure", fix="name a model, a checkpoint or a deployment")
+        raise RequestError(msg("nothing to measure"), fix=msg("name a model, a checkpoint or a deployment"))
     usable_model(session, new.model, workspace_id=caller.workspace_id)
     return new.model, new.model
 
@@ -194,7 +195,8 @@ def _evaluation(session: Session, caller: Caller, evaluation_id: str) -> Job:
     job = get_job(session, evaluation_id, workspace_id=caller.workspace_id)
     if job.kind is not JobKind.EVALUATION:
         raise MissingError(
-            f"no evaluation {evaluation_id!r}", fix="list the evaluations and take an id from there"
+            msg("no evaluation {evaluation_id!r}", evaluation_id=evaluation_id),
+            fix=msg("list the evaluations and take an id from there"),
         )
     return job
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath, PureWindowsPath
 
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.file import StoredFile
 from strop.service.services import Services
@@ -40,11 +41,17 @@ def store(
         RequestError: an empty file, one without a usable name, or an unknown purpose. Then none is kept.
     """
     if purpose not in PURPOSES:
-        raise RequestError(f"purpose: found {purpose[:100]!r}, expected one of {', '.join(PURPOSES)}")
+        raise RequestError(
+            msg(
+                "purpose: found {purpose!r}, expected one of {purposes}",
+                purpose=purpose[:100],
+                purposes=", ".join(PURPOSES),
+            )
+        )
     names = [_base_name(one.name) for one in new]
     empty = [name for name, one in zip(names, new, strict=True) if one.empty]
     if empty:
-        raise RequestError(f"empty: {', '.join(empty)}", fix="write at least one row")
+        raise RequestError(msg("empty: {empty}", empty=", ".join(empty)), fix=msg("write at least one row"))
     purpose = purpose.replace("_", "-")
     return [_store(services, caller, name, purpose, one) for name, one in zip(names, new, strict=True)]
 
@@ -113,7 +120,10 @@ def _base_name(given: str) -> str:
     name = PureWindowsPath(PurePosixPath(given).name).name
     name = "".join(letter for letter in name if letter.isprintable()).strip()
     if not name or name in (".", ".."):
-        raise RequestError("a file without a name", fix="give every file a name")
+        raise RequestError(msg("a file without a name"), fix=msg("give every file a name"))
     if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
-        raise RequestError(f"a file name of {len(name)} characters", fix=f"at most {MAX_NAME_BYTES} bytes")
+        raise RequestError(
+            msg("a file name of {num_name} characters", num_name=len(name)),
+            fix=msg("at most {max_name_bytes} bytes", max_name_bytes=MAX_NAME_BYTES),
+        )
     return name

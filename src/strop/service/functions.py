@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from strop.config.function import RuntimeRequest
 from strop.errors import AccessError, ConflictError, MissingError, RequestError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.entity import (
     Entity,
@@ -88,7 +89,7 @@ def check_upload(
     """Raises AccessError: the signature is not this server's, or has expired."""
     if not services.signer.holds_until(signature, expires, _UPLOAD, workspace_id, unique_key):
         raise AccessError(
-            "this upload URL has expired or was not made by this server", fix="ask for a new one"
+            msg("this upload URL has expired or was not made by this server"), fix=msg("ask for a new one")
         )
 
 
@@ -120,8 +121,8 @@ def check_unique_key(unique_key: str) -> str:
     """Raises RequestError: it cannot name a bundle."""
     if not UNIQUE_KEY.fullmatch(unique_key):
         raise RequestError(
-            f"unique_key: {unique_key[:200]!r} is invalid",
-            fix="1 to 200 letters, digits and _ . : -, e.g. reward-<uuid>",
+            msg("unique_key: {unique_key!r} is invalid", unique_key=unique_key[:200]),
+            fix=msg("1 to 200 letters, digits and _ . : -, e.g. reward-<uuid>"),
         )
     return unique_key
 
@@ -197,7 +198,12 @@ def forget(services: Services, caller: Caller, entity_id: str) -> None:
         running = [one.instance_id for one in instances if one.entity_id == entity_id]
         if running:
             raise ConflictError(
-                f"function {entity_id!r} has instances: {', '.join(running)}", fix="delete them first"
+                msg(
+                    "function {entity_id!r} has instances: {running}",
+                    entity_id=entity_id,
+                    running=", ".join(running),
+                ),
+                fix=msg("delete them first"),
             )
         delete_entity(session, entity_id, workspace_id=caller.workspace_id)
 
@@ -248,7 +254,10 @@ def living_instance(services: Services, caller: Caller, instance_id: str) -> Fun
     """Raises MissingError: no such instance in the caller's workspace. ConflictError: it was deleted."""
     instance = instance_of(services, caller, instance_id)
     if instance.status is InstanceStatus.DELETED:
-        raise ConflictError(f"instance {instance_id!r} was deleted", fix="bring the function online again")
+        raise ConflictError(
+            msg("instance {instance_id!r} was deleted", instance_id=instance_id),
+            fix=msg("bring the function online again"),
+        )
     return instance
 
 
@@ -289,7 +298,9 @@ def trigger_token(signer: Signer, instance_id: str) -> str:
 def check_trigger_token(signer: Signer, instance_id: str, given: str) -> None:
     """Raises AccessError: the token is not the instance's, or there is no such instance."""
     if not signer.holds(given, _INSTANCE, instance_id):
-        raise AccessError("missing or wrong trigger token", fix="query the instance for its trigger_token")
+        raise AccessError(
+            msg("missing or wrong trigger token"), fix=msg("query the instance for its trigger_token")
+        )
 
 
 def callable_instance(services: Services, instance_id: str, token: str) -> FunctionInstance:
@@ -303,7 +314,8 @@ def callable_instance(services: Services, instance_id: str, token: str) -> Funct
         instance = get_instance(session, instance_id)
     if instance.status is InstanceStatus.DELETED:
         raise MissingError(
-            f"function instance {instance_id!r} was deleted", fix="bring the function online again"
+            msg("function instance {instance_id!r} was deleted", instance_id=instance_id),
+            fix=msg("bring the function online again"),
         )
     return instance
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from strop.config.function import RuntimeRequest
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
+from strop.locales import msg
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 from strop.schema.reply import FunctionReply
@@ -140,8 +141,8 @@ class Instances:
         if running is None:
             if len(self._running) >= MAX_RUNNING:
                 raise ThrottledError(
-                    f"{MAX_RUNNING} function instances are running already",
-                    fix="delete some that are not needed",
+                    msg("{max_running} function instances are running already", max_running=MAX_RUNNING),
+                    fix=msg("delete some that are not needed"),
                 )
             entity = await asyncio.to_thread(self._entity, instance)
             running = self._running.get(instance.instance_id)
@@ -152,7 +153,9 @@ class Instances:
             return await asyncio.shield(running.starting)
         except asyncio.CancelledError:
             if running.starting.cancelled():
-                raise FunctionError(f"instance {instance.instance_id!r} was deleted") from None
+                raise FunctionError(
+                    msg("instance {instance_id!r} was deleted", instance_id=instance.instance_id)
+                ) from None
             raise
         except BaseException:
             if self._running.get(instance.instance_id) is running:
@@ -199,7 +202,8 @@ class Instances:
             fresh = get_instance(session, instance.instance_id)
             if fresh.status is InstanceStatus.DELETED:
                 raise FunctionError(
-                    f"instance {instance.instance_id!r} was deleted", fix="bring the function online again"
+                    msg("instance {instance_id!r} was deleted", instance_id=instance.instance_id),
+                    fix=msg("bring the function online again"),
                 )
             return get_entity(session, instance.entity_id, workspace_id=instance.workspace_id)
 
@@ -246,11 +250,18 @@ def _parsed(kind: FunctionType, body: bytes) -> FunctionInput:
     try:
         values: object = json.loads(body, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"Invalid JSON body: {error}") from error
+        raise RequestError(msg("Invalid JSON body: {error}", error=error)) from error
     given = cast("dict[str, object]", values).get("func_type") if isinstance(values, dict) else None
     if given is not None and given != kind.value:
-        raise RequestError(f"func_type is {given!r}, but this is a {kind} function")
+        raise RequestError(
+            msg("func_type is {given!r}, but this is a {kind} function", given=given, kind=kind)
+        )
     try:
         return INPUT_OF[kind].model_validate(values)
     except ValidationError as error:
-        raise RequestError(f"Request parsing error: {validation_text(error, show_values=False)}") from error
+        raise RequestError(
+            msg(
+                "Request parsing error: {validation_text}",
+                validation_text=validation_text(error, show_values=False),
+            )
+        ) from error

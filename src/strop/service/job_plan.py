@@ -297,5 +297,6 @@ def lay_out_files(
             part.rename(path)
         except OSError as error:
             raise StoreError(
-                f"the rows cannot be written to {str(path)!r}: {error}", fix="free some disk"
+                msg("the rows cannot be written to {path!r}: {error}", path=str(path), error=error),
+                fix=msg("free some disk"),
             ) from error

@@ -165,7 +165,9 @@ def pause(services: Services, caller: Caller, job_id: str) -> JobRecord:
         if job.status in (JobStatus.PENDING, JobStatus.QUEUING):
             move_job(session, job_id, JobStatus.SUSPENDED)
         elif job.status not in (JobStatus.RUNNING, JobStatus.SUSPENDED):
-            raise ConflictError(f"job {job_id!r} is {job.status} and cannot be paused")
+            raise ConflictError(
+                msg("job {job_id!r} is {status} and cannot be paused", job_id=job_id, status=job.status)
+            )
         want(session, job_id, Wanted.PAUSE)
         note = msg("{key_name} asked to pause", key_name=caller.key_name)
         _record(session, job_id, "pause_asked", note)
@@ -185,8 +187,12 @@ def resume(services: Services, caller: Caller, job_id: str) -> JobRecord:
             move_job(session, job_id, JobStatus.QUEUING)
         elif job.status not in (JobStatus.PENDING, JobStatus.QUEUING, JobStatus.RUNNING):
             raise ConflictError(
-                f"job {job_id!r} is {job.status}; only a paused job can be resumed",
-                fix="start a new job, with a published checkpoint's name as its model",
+                msg(
+                    "job {job_id!r} is {status}; only a paused job can be resumed",
+                    job_id=job_id,
+                    status=job.status,
+                ),
+                fix=msg("start a new job, with a published checkpoint's name as its model"),
             )
         want(session, job_id, Wanted.RUN)
         note = msg("{key_name} asked to resume", key_name=caller.key_name)
@@ -230,8 +236,8 @@ def _supervised(session: Session, caller: Caller, job_id: str, *, may_cancel: bo
     submission = submissions_of(session, [job_id]).get(job_id)
     if submission is None or (submission.owner is not None and not may_cancel):
         raise ConflictError(
-            f"job {job_id!r} is a `strop run` of its own",
-            fix="cancel it, or press Ctrl-C where it runs; strop run --resume continues it",
+            msg("job {job_id!r} is a `strop run` of its own", job_id=job_id),
+            fix=msg("cancel it, or press Ctrl-C where it runs; strop run --resume continues it"),
         )
     return job
 

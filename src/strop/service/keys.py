@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 
 from strop.errors import ConflictError, RequestError
+from strop.locales import msg
 from strop.schema.access import DEFAULT_WORKSPACE, ApiKey, Caller
 from strop.service.services import Services
 from strop.store.keys import caller_of, create_key, list_keys, revoke_key
@@ -35,7 +36,7 @@ def create(services: Services, caller: Caller, name: str) -> str:
         RequestError: the name is empty or cannot be printed. ConflictError: it is taken.
     """
     if not name.strip() or not name.isprintable():
-        raise RequestError(f"{name!r} cannot name a key", fix="take 1 to 100 characters")
+        raise RequestError(msg("{name!r} cannot name a key", name=name), fix=msg("take 1 to 100 characters"))
     with services.database.write() as session:
         return create_key(session, caller.workspace_id, name.strip())[1]
 
@@ -47,6 +48,8 @@ def revoke(services: Services, caller: Caller, key_id: str) -> None:
         MissingError: no such key here. ConflictError: it is the one the caller signed in with.
     """
     if key_id == caller.key_id:
-        raise ConflictError("this is the key you signed in with", fix="sign in with another one first")
+        raise ConflictError(
+            msg("this is the key you signed in with"), fix=msg("sign in with another one first")
+        )
     with services.database.write() as session:
         revoke_key(session, key_id, workspace_id=caller.workspace_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strop.errors import ConflictError, ForbiddenError, MissingError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.model import BUNDLED_NAMES, ModelKind, NamedModel
 from strop.service.services import Services
@@ -48,12 +49,14 @@ def delete(services: Services, caller: Caller, name: str) -> None:
         model = _found(find_model(session, name, workspace_id=caller.workspace_id), name)
         if model.kind is not ModelKind.PUBLISHED:
             raise ForbiddenError(
-                f"the model {name!r} is in the operator's table", fix="strop models remove NAME"
+                msg("the model {name!r} is in the operator's table", name=name),
+                fix=msg("strop models remove NAME"),
             )
         served = served_from(session, name)
         if served:
             raise ConflictError(
-                f"the model {name!r} is deployed as {', '.join(served)}", fix="delete the deployment first"
+                msg("the model {name!r} is deployed as {served}", name=name, served=", ".join(served)),
+                fix=msg("delete the deployment first"),
             )
         remove_model(session, name)
         remove_published(name)  # first the files: a row without them can be removed again
@@ -74,5 +77,8 @@ def publish(services: Services, caller: Caller, job_id: str, which: str, name: s
 
 def _found(model: NamedModel | None, name: str) -> NamedModel:
     if model is None:
-        raise MissingError(f"there is no model {name!r}", fix="list the models and take a name from there")
+        raise MissingError(
+            msg("there is no model {name!r}", name=name),
+            fix=msg("list the models and take a name from there"),
+        )
     return model

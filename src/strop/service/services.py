@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from strop.errors import StropError
+from strop.locales import msg
 from strop.service.fleet import Patience, Runs
 from strop.service.fleets import Fleets
 from strop.service.flow import Flow
@@ -58,7 +59,7 @@ class Services:
     @property
     def instances(self) -> Instances:
         if self.running is None:
-            raise StropError("the server is not serving", fix="use it inside `running`")
+            raise StropError(msg("the server is not serving"), fix=msg("use it inside `running`"))
         return self.running
 
     def folder_of(self, job_id: str) -> Path:

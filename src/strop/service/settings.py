@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL
 
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 from strop.store.home import home
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -103,4 +104,13 @@ def _whole_number(name: str, default: int) -> int:
 
 
 def _wrong(name: str, found: str, expected: str) -> ConfigError:
-    return ConfigError("settings", [Problem(place=name, message=f"found {found!r}", fix=f"write {expected}")])
+    return ConfigError(
+        "settings",
+        [
+            Problem(
+                place=name,
+                message=msg("found {found!r}", found=found),
+                fix=msg("write {expected}", expected=expected),
+            )
+        ],
+    )

@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from strop.errors import ThrottledError
+from strop.locales import msg
 
 MAX_OPEN = 100
 """Of one workspace."""
@@ -42,8 +43,8 @@ class Streams:
         """
         if self._open[workspace_id] >= self._limit:
             raise ThrottledError(
-                f"{self._limit} event streams of this workspace are open already",
-                fix="close some, or follow several jobs with GET .../events?after=CURSOR",
+                msg("{limit} event streams of this workspace are open already", limit=self._limit),
+                fix=msg("close some, or follow several jobs with GET .../events?after=CURSOR"),
             )
         self._open[workspace_id] += 1
         try:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from strop.errors import AccessError, MissingError
+from strop.locales import msg
 from strop.schema.span import JOB_ID, Span
 from strop.service.secret import Signer
 from strop.service.span_access import is_job_token, job_of_token
@@ -62,12 +63,14 @@ def sender_with(database: Database, signer: Signer, token: str) -> Sender:
     if is_job_token(token):
         job_id = job_of_token(signer, token)
         if job_id is None:
-            raise AccessError("this job token is not one of this server")
+            raise AccessError(msg("this job token is not one of this server"))
         return Sender(job_id=job_id)
     if not token:
         raise AccessError(
-            "no token was sent with the spans",
-            fix="set OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20KEY with an API key of this server",
+            msg("no token was sent with the spans"),
+            fix=msg(
+                "set OTEL_EXPORTER_OTLP_HEADERS=authorization=Bearer%20KEY with an API key of this server"
+            ),
         )
     with database.read() as session:
         return Sender(workspace_id=caller_of(session, token).workspace_id)

@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from strop.errors import MissingError, StoreError
+from strop.locales import msg
 from strop.store.home import home
 
 CHUNK_BYTES = 1024 * 1024
@@ -52,8 +53,8 @@ class Blobs:
             opened = cast("tuple[Any, str]", url_to_fs(self.url))
         except (ValueError, ImportError) as error:
             raise StoreError(
-                f"the blob store {self.url!r} cannot be opened: {error}",
-                fix="STROP_STORAGE_URL is a folder or an fsspec URL; s3:// needs pip install s3fs",
+                msg("the blob store {url!r} cannot be opened: {error}", url=self.url, error=error),
+                fix=msg("STROP_STORAGE_URL is a folder or an fsspec URL; s3:// needs pip install s3fs"),
             ) from error
 
         self._fs, self._root = opened
@@ -110,7 +111,9 @@ class Blobs:
             try:
                 file = self._fs.open(self._place(key), "rb")
             except FileNotFoundError as error:
-                raise MissingError(f"the blob store has lost {key!r}", fix="upload it again") from error
+                raise MissingError(
+                    msg("the blob store has lost {key!r}", key=key), fix=msg("upload it again")
+                ) from error
         with file:
             yield file
 
@@ -216,5 +219,6 @@ def _refusals(url: str) -> Generator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"the blob store {url!r} refused: {error}", fix="check the disk, or STROP_STORAGE_URL"
+            msg("the blob store {url!r} refused: {error}", url=url, error=error),
+            fix=msg("check the disk, or STROP_STORAGE_URL"),
         ) from error

@@ -9,6 +9,7 @@ from sqlalchemy import Index, func, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
+from strop.locales import msg
 from strop.schema.deployment import ALLOWED_MOVES, Deployment, DeploymentStatus
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base
@@ -45,7 +46,8 @@ def create_deployment(session: Session, deployment: Deployment) -> None:
     """
     if session.get(DeploymentRow, deployment.deployed_model) is not None:
         raise ConflictError(
-            f"there is a deployment {deployment.deployed_model!r} already", fix="choose another suffix"
+            msg("there is a deployment {deployed_model!r} already", deployed_model=deployment.deployed_model),
+            fix=msg("choose another suffix"),
         )
     session.add(DeploymentRow(**{**deployment.model_dump(), "status": deployment.status.value}))
     session.flush()
@@ -85,7 +87,9 @@ def change_deployment(
     """
     row = _row(session, deployed_model, workspace_id)
     if row.status == DeploymentStatus.DELETING:
-        raise ConflictError(f"deployment {deployed_model!r} is being deleted")
+        raise ConflictError(
+            msg("deployment {deployed_model!r} is being deleted", deployed_model=deployed_model)
+        )
     for name, value in changes.items():
         setattr(row, name, value)
     row.modifier, row.modified_at = modifier, datetime.now(UTC)
@@ -117,7 +121,14 @@ def move_deployment(
     if row is None:
         raise _missing(deployed_model)
     if moved is None:
-        raise ConflictError(f"deployment {deployed_model!r} is {row.status} and cannot become {status.value}")
+        raise ConflictError(
+            msg(
+                "deployment {deployed_model!r} is {status} and cannot become {value}",
+                deployed_model=deployed_model,
+                status=row.status,
+                value=status.value,
+            )
+        )
     return row.deployment()
 
 
@@ -145,5 +156,6 @@ def _row(session: Session, deployed_model: str, workspace_id: str | None) -> Dep
 
 def _missing(deployed_model: str) -> MissingError:
     return MissingError(
-        f"no deployment {deployed_model!r}", fix="list the deployments and take a name from there"
+        msg("no deployment {deployed_model!r}", deployed_model=deployed_model),
+        fix=msg("list the deployments and take a name from there"),
     )

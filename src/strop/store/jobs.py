@@ -76,7 +76,9 @@ def create_job(session: Session, job: Job) -> None:
         ConflictError: the id is taken.
     """
     if session.get(JobRow, job.job_id) is not None:
-        raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
+        raise ConflictError(
+            msg("there is a job {job_id!r} already", job_id=job.job_id), fix=msg("choose another job_id")
+        )
     values = job.model_dump() | {"status": job.status.value, "kind": job.kind.value}
     session.add(JobRow(**values))
     session.flush()
@@ -152,7 +154,12 @@ def delete_job(session: Session, job_id: str) -> None:
         raise _missing(job_id)
     if not JobStatus(row.status).final:
         raise ConflictError(
-            f"job {job_id!r} is {row.status}; only a job that has ended can be deleted", fix="cancel it first"
+            msg(
+                "job {job_id!r} is {status}; only a job that has ended can be deleted",
+                job_id=job_id,
+                status=row.status,
+            ),
+            fix=msg("cancel it first"),
         )
     session.execute(delete(JobRow).where(JobRow.job_id == job_id))
 
@@ -206,8 +213,13 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
     if moved is None:
         ways = ", ".join(sorted(ALLOWED_MOVES[JobStatus(row.status)])) or "nowhere, it is final"
         raise ConflictError(
-            f"job {job_id!r} is {row.status} and cannot become {status.value}",
-            fix=f"from {row.status} it can go to: {ways}",
+            msg(
+                "job {job_id!r} is {status} and cannot become {value}",
+                job_id=job_id,
+                status=row.status,
+                value=status.value,
+            ),
+            fix=msg("from {status} it can go to: {ways}", status=row.status, ways=ways),
         )
     record_move(session, job_id, status, now)
     if status is JobStatus.RUNNING and row.started_at is None:
@@ -226,12 +238,20 @@ def claim_job(session: Session, job_id: str, mark: ProcessMark, *, resumes: str 
     if row is None:
         raise _missing(job_id)
     if JobStatus(row.status).final:
-        raise ConflictError(f"job {job_id!r} has ended: it is {row.status}", fix="start a new job")
+        raise ConflictError(
+            msg("job {job_id!r} has ended: it is {status}", job_id=job_id, status=row.status),
+            fix=msg("start a new job"),
+        )
     holder = _process_of(row)
     if holder is not None and holder != mark and not is_gone(holder):
         raise ConflictError(
-            f"job {job_id!r} is trained by process {holder.pid} on {holder.host} already",
-            fix="wait for it, or end it",
+            msg(
+                "job {job_id!r} is trained by process {pid} on {host} already",
+                job_id=job_id,
+                pid=holder.pid,
+                host=holder.host,
+            ),
+            fix=msg("wait for it, or end it"),
         )
     row.host, row.pid, row.process_started = mark.host, mark.pid, mark.started
     row.resumes = resumes or row.resumes
@@ -320,7 +340,8 @@ def _process_of(row: JobRow) -> ProcessMark | None:
 
 def _missing(job_id: str) -> MissingError:
     return MissingError(
-        f"no job {job_id!r} in this database", fix="check the id, STROP_HOME and STROP_DATABASE_URL"
+        msg("no job {job_id!r} in this database", job_id=job_id),
+        fix=msg("check the id, STROP_HOME and STROP_DATABASE_URL"),
     )
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import ForeignKey, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import AccessError, ConflictError, MissingError
+from strop.locales import msg
 from strop.schema.access import ApiKey, Caller, Workspace
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base
@@ -74,7 +75,8 @@ def create_key(session: Session, workspace_id: str, name: str) -> tuple[ApiKey, 
     """
     if any(key.name == name for key in list_keys(session, workspace_id) if key.revoked_at is None):
         raise ConflictError(
-            f"a key named {name!r} exists already", fix="choose another name, or revoke that one"
+            msg("a key named {name!r} exists already", name=name),
+            fix=msg("choose another name, or revoke that one"),
         )
     text = PREFIX + secrets.token_urlsafe(32)
     row = ApiKeyRow(
@@ -106,7 +108,9 @@ def revoke_key(session: Session, key_id: str, *, workspace_id: str | None = None
     """
     row = session.get(ApiKeyRow, key_id)
     if row is None or workspace_id not in (None, row.workspace_id):
-        raise MissingError(f"no key {key_id!r}", fix="list the keys and take an id from there")
+        raise MissingError(
+            msg("no key {key_id!r}", key_id=key_id), fix=msg("list the keys and take an id from there")
+        )
     row.revoked_at = row.revoked_at or datetime.now(UTC)
     session.flush()
     return row.key()
@@ -123,7 +127,7 @@ def caller_of(session: Session, text: str) -> Caller:
             if row is not None
             else "the API key does not belong to this server"
         )
-        raise AccessError(message, fix="set DASHSCOPE_API_KEY to a key that `strop keys` made")
+        raise AccessError(message, fix=msg("set DASHSCOPE_API_KEY to a key that `strop keys` made"))
     return Caller(workspace_id=row.workspace_id, key_id=row.key_id, key_name=row.name)
 
 

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from strop.errors import ModelError
+from strop.locales import msg
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, MODEL_NAME
 from strop.store.home import home
 
@@ -33,8 +34,10 @@ def check_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name) or name.lower() in BUNDLED_NAMES:
         error = ModelError(
-            f"a model cannot be called {name!r}",
-            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
+            msg("a model cannot be called {name!r}", name=name),
+            fix=msg(
+                "take letters, digits, '.', '-' and '_' (128 at most), and not {bundled!r}", bundled=BUNDLED
+            ),
         )
         error.http_status = 400
         raise error

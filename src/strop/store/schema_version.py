@@ -11,6 +11,7 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect
 
 from strop.errors import StoreError
+from strop.locales import msg
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -52,15 +53,27 @@ def upgrade(connection: Connection, url: str) -> None:
 def _unknown(found: str, url: str) -> StoreError:
     if found in _BEFORE_THE_FIRST:
         return StoreError(
-            f"the database {url} has schema {found!r}, which a development version from before Strop's first "
-            f"release wrote; this one upgrades from {_FIRST!r} on",
-            fix="open it once with the last version that can upgrade it "
-            f"(git checkout {_LAST_TO_KNOW_THEM} && pip install . && strop jobs list), then with this one; "
-            "or point STROP_HOME or STROP_DATABASE_URL at another database",
+            msg(
+                "the database {url} has schema {found!r}, which a development version from "
+                "before Strop's first release wrote; this one upgrades from {first!r} on",
+                url=url,
+                found=found,
+                first=_FIRST,
+            ),
+            fix=msg(
+                "open it once with the last version that can upgrade it (git checkout "
+                "{last_to_know_them} && pip install . && strop jobs list), then with "
+                "this one; or point STROP_HOME or STROP_DATABASE_URL at another database",
+                last_to_know_them=_LAST_TO_KNOW_THEM,
+            ),
         )
     return StoreError(
-        f"the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
-        fix="upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database",
+        msg(
+            "the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
+            url=url,
+            found=found,
+        ),
+        fix=msg("upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database"),
     )
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.job import ALLOWED_MOVES, Job
 from strop.schema.submission import Submission, Wanted
 from strop.store.columns import PackedJson, UtcTime, Written
@@ -49,7 +50,8 @@ def get_submission(session: Session, job_id: str) -> Submission:
     row = session.get(SubmissionRow, job_id)
     if row is None:
         raise MissingError(
-            f"job {job_id!r} was not submitted to this server", fix="submit it, or use strop run"
+            msg("job {job_id!r} was not submitted to this server", job_id=job_id),
+            fix=msg("submit it, or use strop run"),
         )
     return row.submission()
 

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 
 from strop.errors import StropError
+from strop.locales import msg
 from strop.schema.metric import Metric
 from strop.tracing.catalogue import CATALOGUE
 
@@ -46,7 +47,8 @@ def metric(name: str) -> Metric:
     if declared is None:
         nearest = get_close_matches(name, list(_by_name()), n=1, cutoff=0.0)
         raise UnknownMetricError(
-            f"metric {name!r} is not declared", fix=f"the nearest declared name is {nearest[0]!r}"
+            msg("metric {name!r} is not declared", name=name),
+            fix=msg("the nearest declared name is {nearest!r}", nearest=nearest[0]),
         )
     return declared
 

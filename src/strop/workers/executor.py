@@ -30,6 +30,7 @@ from strop.functions import (
     validation_text,
     where_raised,
 )
+from strop.locales import msg
 from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskStatus
 from strop.tracing.ids import call_of
 from strop.tracing.tracing import is_observed, is_on, prepare
@@ -234,9 +235,18 @@ async def open_executor(spec: WorkerSpec) -> Executor:
     func_type = processor_class.func_type
     if spec.func_type is not None and spec.func_type is not func_type:
         raise FunctionError(
-            f"function {spec.name!r} is configured as {spec.func_type}, but {processor_class.__name__} "
-            f"is a {func_type} processor",
-            fix=f"set type: {func_type}, or name a class of type {spec.func_type}",
+            msg(
+                "function {name!r} is configured as {func_type}, but {name2} is a {func_type2} processor",
+                name=spec.name,
+                func_type=spec.func_type,
+                name2=processor_class.__name__,
+                func_type2=func_type,
+            ),
+            fix=msg(
+                "set type: {func_type}, or name a class of type {func_type2}",
+                func_type=func_type,
+                func_type2=spec.func_type,
+            ),
         )
     step = "creating"
     try:
@@ -247,7 +257,15 @@ async def open_executor(spec: WorkerSpec) -> Executor:
             await done
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = user_traceback(error, spec.root)
-        raise FunctionError(f"function {spec.name!r}: {step} {spec.classpath!r} failed\n{text}") from error
+        raise FunctionError(
+            msg(
+                "function {name!r}: {step} {classpath!r} failed\n{text}",
+                name=spec.name,
+                step=step,
+                classpath=spec.classpath,
+                text=text,
+            )
+        ) from error
     prepare()
     return Executor(spec, processor, take_weights(processor, spec.metric_weights))
 

@@ -106,7 +106,7 @@ class FunctionPool:
             near = difflib.get_close_matches(name, self._instances, n=1)
             known = ", ".join(self._instances) or "none"
             fix = f"did you mean {near[0]!r}?" if near else f"running: {known}"
-            raise FunctionError(f"no running function {name!r}", fix=fix)
+            raise FunctionError(msg("no running function {name!r}", name=name), fix=fix)
         delay = _FIRST_DELAY_S
         while (reply := await instance.call(payload)).error_code == "busy" and not reply.attempts:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.locales import msg
 from strop.processes.cgroups import Cgroup
 from strop.processes.child import Child, NotStarted
 from strop.schema.function import FunctionType
@@ -91,7 +92,9 @@ class WorkerProcess:
                 return FunctionError(str(error))
             case "late":
                 fix = "look at its import and its setup()"
-                return FunctionError(f"function {self._spec.name!r} {error}", fix=fix)
+                return FunctionError(
+                    msg("function {name!r} {error}", name=self._spec.name, error=error), fix=fix
+                )
             case "ended":
                 return FunctionError(self.exit_text())
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.locales import msg
 from strop.workers.gauges import Gauges
 from strop.workers.process import WorkerProcess
 from strop.workers.size import Load, PoolSize
@@ -109,7 +110,7 @@ class WorkerPool:
             FunctionError: no worker is running, and none is being started.
         """
         if self._closing:
-            raise FunctionError(f"function {self._name!r} is not running")
+            raise FunctionError(msg("function {name!r} is not running", name=self._name))
         if not self._waiting and (worker := self._free()) is not None:
             worker.take()
             self.look()
@@ -159,7 +160,7 @@ class WorkerPool:
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiting(FunctionError(f"function {self._name!r} was closed"))
+        self._fail_waiting(FunctionError(msg("function {name!r} was closed", name=self._name)))
         for task in self._starts:
             task.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)
@@ -265,7 +266,7 @@ class WorkerPool:
         self._follow(self._after_exit(worker))
         if self._closing:
             await worker.kill()
-            raise FunctionError(f"function {self._name!r} was closed")
+            raise FunctionError(msg("function {name!r} was closed", name=self._name))
         self._serving.append(worker)
         self.look()
         return worker
@@ -281,7 +282,7 @@ class WorkerPool:
             except FunctionError as error:
                 failure = error
         text = f"failed to start again {_MAX_STARTS} times in a row; the last time: {failure}"
-        self._failure = FunctionError(f"function {self._name!r} {text}")
+        self._failure = FunctionError(msg("function {name!r} {text}", name=self._name, text=text))
         self._failed_at = asyncio.get_running_loop().time()
         if not self._serving:
             self._fail_waiting(self._failure)

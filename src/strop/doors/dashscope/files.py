@@ -15,6 +15,7 @@ from strop.doors.dashscope.replies import output
 from strop.doors.json_body import JsonRoute
 from strop.doors.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.schema.file import StoredFile
 from strop.service import files
@@ -51,7 +52,7 @@ _PARTS = ("files", "file")
 )
 async def upload(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
-        raise RequestError("expected multipart/form-data", fix="send the file as the part `files`")
+        raise RequestError(msg("expected multipart/form-data"), fix=msg("send the file as the part `files`"))
     async with request.form(max_files=MAX_FILES, max_fields=MAX_FILES + 10) as form:
         stored = await run_in_threadpool(_store, services, caller, form)
     uploaded = [{"name": file.name, "file_id": file.file_id} for file in stored]
@@ -88,7 +89,9 @@ def _store(services: Services, caller: Caller, form: FormData) -> list[StoredFil
         value for name, value in form.multi_items() if name in _PARTS and isinstance(value, UploadFile)
     ]
     if not uploads:
-        raise RequestError("no file in the request", fix="send it as the part `files`, with a file name")
+        raise RequestError(
+            msg("no file in the request"), fix=msg("send it as the part `files`, with a file name")
+        )
     given = form.get("purpose")
     purpose = (given.strip() if isinstance(given, str) else None) or "fine-tune"
     descriptions = [value for value in form.getlist("descriptions") if isinstance(value, str)]

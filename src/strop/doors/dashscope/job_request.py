@@ -12,6 +12,7 @@ from strop.config.function import FunctionName, FunctionSettings
 from strop.config.job import DatasetRequest, JobName, ModelName
 from strop.doors.dashscope.runtime_request import InstanceRuntimeRequest
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 from strop.schema.function import FunctionType
 
 SUBJECT = "job"
@@ -100,7 +101,7 @@ def read_job(body: object) -> JobRequest:
     ConfigError: every field that is unknown, of another type or out of range.
     """
     if not isinstance(body, dict):
-        raise ConfigError(SUBJECT, [Problem(place="", message="expected a JSON object")])
+        raise ConfigError(SUBJECT, [Problem(place="", message=msg("expected a JSON object"))])
     try:
         return JobRequest.model_validate(_pruned(cast("dict[str, Any]", body)))
     except ValidationError as error:

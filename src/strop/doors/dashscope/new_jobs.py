@@ -7,6 +7,7 @@ from typing import Any
 
 from strop.doors.dashscope.job_request import JobFunctionRequest, JobRequest, UploadedDataset
 from strop.errors import Problem
+from strop.locales import msg
 from strop.schema.function import FunctionType
 from strop.service.job_plan import JobFunction, NewJob, RowsFile
 
@@ -43,9 +44,13 @@ def rows_of(place: str, datasets: Sequence[UploadedDataset]) -> tuple[list[RowsF
         here = f"{place}[{index}]"
         if dataset.data_source_type != "file_id":
             what = f"data_source_type {dataset.data_source_type!r} is not read: this server fetches nothing"
-            problems.append(Problem(place=here, message=what, fix="upload the file and give its file_id"))
+            problems.append(
+                Problem(place=here, message=what, fix=msg("upload the file and give its file_id"))
+            )
         elif not dataset.file_id:
-            problems.append(Problem(place=f"{here}.file_id", message="missing", fix="upload the file first"))
+            problems.append(
+                Problem(place=f"{here}.file_id", message=msg("missing"), fix=msg("upload the file first"))
+            )
         else:
             found.append(RowsFile(place=f"{here}.file_id", file_id=dataset.file_id))
     return found, problems

@@ -33,6 +33,7 @@ from strop.inference.local.support import kv_shape, refuse_unsupported, resolve_
 from strop.inference.local.threads import release_team
 from strop.inference.local.vocabulary import Vocabulary
 from strop.inference.local.weights import WeightList, WeightSource
+from strop.locales import msg
 from strop.memory import give_back_free_memory
 from strop.schema.sampling import Completion, SamplingParams
 
@@ -148,7 +149,7 @@ class Engine:
         release_team()
         with self._changed:
             if self._thread is not None:
-                raise EngineError("the engine was started already", fix="make a new one")
+                raise EngineError(msg("the engine was started already"), fix=msg("make a new one"))
             self._thread = threading.Thread(target=self._run, name="strop-engine", daemon=True)
             self._thread.start()
 
@@ -290,17 +291,27 @@ class Engine:
     def _request(self, prompt_ids: Sequence[int], params: SamplingParams, adapter: Adapter | None) -> Request:
         prompt = np.array(prompt_ids, dtype=np.int64)
         if prompt.ndim != 1 or len(prompt) == 0:
-            raise EngineError("the prompt is empty", fix="give at least one token id")
+            raise EngineError(msg("the prompt is empty"), fix=msg("give at least one token id"))
         if len(prompt) >= self.max_length:
             raise EngineError(
-                f"the prompt has {len(prompt)} tokens and leaves no room for an answer: max_length is "
-                f"{self.max_length}",
-                fix="shorten the prompt or raise max_length",
+                msg(
+                    "the prompt has {num_prompt} tokens and leaves no room for an answer: "
+                    "max_length is {max_length}",
+                    num_prompt=len(prompt),
+                    max_length=self.max_length,
+                ),
+                fix=msg("shorten the prompt or raise max_length"),
             )
         embedded = self._vocabulary.embedded
         if prompt.min() < 0 or prompt.max() >= embedded:
             wrong = prompt[(prompt < 0) | (prompt >= embedded)][0]
-            raise EngineError(f"the prompt holds token id {wrong}; the model has ids 0 to {embedded - 1}")
+            raise EngineError(
+                msg(
+                    "the prompt holds token id {wrong}; the model has ids 0 to {embedded}",
+                    wrong=wrong,
+                    embedded=embedded - 1,
+                )
+            )
         stops = self._vocabulary.stops(params.stop)
         with self._changed:
             drawn = int(self._seeds.integers(2**63))
@@ -319,17 +330,21 @@ class Engine:
             raise self._failure
         if self._thread is None or self._closing:
             state = "closed" if self._closing else "not started"
-            raise EngineError(f"the engine is {state}", fix="submit between start() and close()")
+            raise EngineError(
+                msg("the engine is {state}", state=state), fix=msg("submit between start() and close()")
+            )
 
     def _run(self) -> None:
-        reason = EngineError("the engine was closed before this request finished")
+        reason = EngineError(msg("the engine was closed before this request finished"))
         try:
             with torch.inference_mode():
                 while self._take_inbox():
                     if self._loaded:
                         self._step()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear of it
-            reason = EngineError(f"the engine's thread failed: {type(error).__name__}: {error}")
+            reason = EngineError(
+                msg("the engine's thread failed: {name}: {error}", name=type(error).__name__, error=error)
+            )
             reason.__cause__ = error
             self._failure = reason
         finally:
@@ -354,7 +369,7 @@ class Engine:
             except BaseException as error:
                 # Half-copied weights: nothing may be sampled from them.
                 for unfinished in commands[position:]:
-                    unfinished.error = EngineError(f"copying the weights failed: {error}")
+                    unfinished.error = EngineError(msg("copying the weights failed: {error}", error=error))
                     unfinished.done.set()
                 raise
             command.done.set()
@@ -421,8 +436,10 @@ class Engine:
 
 def _not_finite(version: int) -> EngineError:
     return EngineError(
-        f"the model's logits are not finite at policy version {version}",
-        fix="the weights hold NaN or infinity: go back to an earlier checkpoint, lower the learning rate",
+        msg("the model's logits are not finite at policy version {version}", version=version),
+        fix=msg(
+            "the weights hold NaN or infinity: go back to an earlier checkpoint, lower the learning rate"
+        ),
     )
 
 
@@ -436,8 +453,13 @@ def _make_cache(
         num_slots = config.kv_memory_bytes // slot_bytes
         if num_slots == 0:
             raise EngineError(
-                f"kv_memory_bytes is {config.kv_memory_bytes}; one sequence of {max_length} tokens needs "
-                f"{slot_bytes}",
-                fix="raise kv_memory_bytes or lower max_length",
+                msg(
+                    "kv_memory_bytes is {kv_memory_bytes}; one sequence of {max_length} "
+                    "tokens needs {slot_bytes}",
+                    kv_memory_bytes=config.kv_memory_bytes,
+                    max_length=max_length,
+                    slot_bytes=slot_bytes,
+                ),
+                fix=msg("raise kv_memory_bytes or lower max_length"),
             )
     return KVCache(shape, num_slots=num_slots, max_length=max_length, device=device)

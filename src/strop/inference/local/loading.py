@@ -25,6 +25,7 @@ from transformers import (
 )
 
 from strop.errors import EngineError, ModelError
+from strop.locales import msg
 from strop.schema.weights import WeightsRef
 
 
@@ -41,8 +42,8 @@ def network_from_folder(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokeni
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
-            f"the model in {str(folder)!r} cannot be loaded: {error}",
-            fix="check that the folder is complete and is a causal language model with its tokenizer",
+            msg("the model in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error),
+            fix=msg("check that the folder is complete and is a causal language model with its tokenizer"),
         ) from error
     return network, tokenizer
 
@@ -56,7 +57,9 @@ def network_from_weights(config: PreTrainedConfig, weights: Mapping[str, Tensor]
     try:
         network: Any = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=_precision(weights))
     except ValueError as error:
-        raise EngineError(f"{type(config).__name__} is of no causal language model: {error}") from error
+        raise EngineError(
+            msg("{name} is of no causal language model: {error}", name=type(config).__name__, error=error)
+        ) from error
     network.load_state_dict(dict(weights), strict=False)
     network.tie_weights()
     return network
@@ -81,7 +84,9 @@ def tensors_of(weights: WeightsRef) -> Mapping[str, Tensor]:
         for file in sorted(weights.folder.glob("*.safetensors")):
             found |= load_file(file)
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"the weights in {str(weights.folder)!r} cannot be read: {error}") from error
+        raise ModelError(
+            msg("the weights in {folder!r} cannot be read: {error}", folder=str(weights.folder), error=error)
+        ) from error
     if not found:
-        raise ModelError(f"{str(weights.folder)!r} holds no weights")
+        raise ModelError(msg("{folder!r} holds no weights", folder=str(weights.folder)))
     return found

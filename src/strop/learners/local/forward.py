@@ -17,6 +17,7 @@ from strop.learners.local import llama
 from strop.learners.local.logprobs import edge_logprobs
 from strop.learners.local.packed_trees import PackedTrees
 from strop.learners.weights_file import not_finite
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, Pack
 
 
@@ -113,16 +114,23 @@ def check_trainable(model: nn.Module) -> None:
     config: Any = model.config
     if (broken := not_finite(dict(model.named_parameters()))) is not None:
         raise ModelError(
-            f"the weights of the model are not all finite: {broken!r} holds NaN or infinity",
-            fix="take a model, or a checkpoint, from before its numbers went wrong",
+            msg(
+                "the weights of the model are not all finite: {broken!r} holds NaN or infinity", broken=broken
+            ),
+            fix=msg("take a model, or a checkpoint, from before its numbers went wrong"),
         )
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if kinds != {"full_attention"} or (window and getattr(config, "layer_types", None) is None):
         raise ModelError(
-            f"{config.model_type!r} models do not attend to everything before ({', '.join(sorted(kinds))}, "
-            f"window {window}); training packs rollouts as trees, which needs full attention",
-            fix="train a full-attention model (Llama, Qwen2, Qwen3, SmolLM2, ...)",
+            msg(
+                "{model_type!r} models do not attend to everything before ({kinds}, window "
+                "{window}); training packs rollouts as trees, which needs full attention",
+                model_type=config.model_type,
+                kinds=", ".join(sorted(kinds)),
+                window=window,
+            ),
+            fix=msg("train a full-attention model (Llama, Qwen2, Qwen3, SmolLM2, ...)"),
         )
     ids = torch.tensor([[0, 1, 2]])
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
@@ -130,6 +138,9 @@ def check_trainable(model: nn.Module) -> None:
     hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
     if not torch.allclose(head(hidden), model(input_ids=ids, use_cache=False).logits, rtol=1e-3, atol=1e-3):
         raise ModelError(
-            f"{config.model_type!r} models change the logits after the output embedding; training would not",
-            fix="train a model without logit soft-capping or scaling",
+            msg(
+                "{model_type!r} models change the logits after the output embedding; training would not",
+                model_type=config.model_type,
+            ),
+            fix=msg("train a model without logit soft-capping or scaling"),
         )

@@ -20,6 +20,7 @@ from strop.learners.local.forward import Collected, check_trainable, tree_logpro
 from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.precision import working_dtype
 from strop.learners.weights_file import sha256_of
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, Pack
 
 
@@ -44,8 +45,15 @@ class Teacher:
         context = getattr(model.config, "max_position_embeddings", None)
         if context is not None and context < hyper_parameters.max_length:
             raise ModelError(
-                f"the teacher reads {context} tokens, max_length is {hyper_parameters.max_length}",
-                fix=f"set max_length to at most {context}, or take a teacher with a longer context",
+                msg(
+                    "the teacher reads {context} tokens, max_length is {max_length}",
+                    context=context,
+                    max_length=hyper_parameters.max_length,
+                ),
+                fix=msg(
+                    "set max_length to at most {context}, or take a teacher with a longer context",
+                    context=context,
+                ),
             )
         check_trainable(model)
         self.sha256 = sha256_of(dict(model.named_parameters()))
@@ -98,6 +106,6 @@ def _check_tokenizer(teacher: Any, student: Any) -> None:
         else f"the teacher knows {len(theirs)} tokens, the student {len(ours)}"
     )
     raise ModelError(
-        f"the teacher has another tokenizer: {detail}",
-        fix="take a teacher of the student's model family",
+        msg("the teacher has another tokenizer: {detail}", detail=detail),
+        fix=msg("take a teacher of the student's model family"),
     )

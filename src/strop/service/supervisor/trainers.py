@@ -62,7 +62,9 @@ class Trainers:
                     start_new_session=True,
                 )
         except OSError as error:
-            raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
+            raise StoreError(
+                msg("the trainer of job {job_id!r} cannot be started: {error}", job_id=job_id, error=error)
+            ) from error
         self._children[job_id] = child
         self._exits.pop(job_id, None)
         mark = process_with(child.pid)
