@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strop.locales import msg
+from strop.locales import joined, msg, plural
 
 
 class StropError(Exception):
@@ -53,8 +53,15 @@ class Problem:
     fix: str | None = None
 
     def __str__(self) -> str:
-        line = f"{self.place}: {self.message}" if self.place else self.message
-        return f"{line} ({self.fix})" if self.fix else line
+        return str(self.told)
+
+    @property
+    def told(self) -> str:
+        """In a line, to be said in the reader's language."""
+        line = (
+            msg("{place}: {message}", place=self.place, message=self.message) if self.place else self.message
+        )
+        return msg("{line} ({fix})", line=line, fix=self.fix) if self.fix else line
 
 
 class _ProblemsError(StropError):
@@ -67,11 +74,17 @@ class _ProblemsError(StropError):
     def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
         self.subject = subject
         self.problems = tuple(problems)
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        lines = "\n".join(f"  {problem}" for problem in self.problems[: self.printed])
+        lines = [joined("", "  ", problem.told) for problem in self.problems[: self.printed]]
         if self.printed is not None and len(self.problems) > self.printed:
-            lines += f"\n  ... and {len(self.problems) - self.printed} more"
-        super().__init__(f"{subject}: {count}\n{lines}")
+            lines.append(msg("  ... and {left} more", left=len(self.problems) - self.printed))
+        text = plural(
+            "{subject}: {count} problem\n{lines}",
+            "{subject}: {count} problems\n{lines}",
+            count=len(self.problems),
+            subject=subject,
+            lines=joined("\n", *lines),
+        )
+        super().__init__(text)
 
 
 class ConfigError(_ProblemsError):

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from strop.errors import AccessError, ForbiddenError, StropError, ThrottledError
+from strop.locales import accepted_language, rendered
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ def install_failures(app: FastAPI) -> None:
         if status >= 500:
             _log.error("%s %s failed: %s", request.method, request.url.path, error)
         code = "Throttling.RateQuota" if isinstance(error, ThrottledError) else None
-        response = failure(request.url.path, request_id(request), status, str(error), code=code)
+        language = accepted_language(request.headers.get("accept-language", ""))
+        message = str(rendered(error.told, language))
+        response = failure(request.url.path, request_id(request), status, message, code=code)
         if isinstance(error, AccessError) and not isinstance(error, ForbiddenError):
             response.headers["www-authenticate"] = "Bearer"
         return response

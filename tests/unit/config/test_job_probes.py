@@ -102,7 +102,7 @@ def _(folder: Path) -> None:
             config=config,
             job_id=f"ft-{step}",
             store=SimpleNamespace(flush=lambda: None, database=database),
-            machines=SimpleNamespace(recorder=SimpleNamespace(event=lambda *a, **b: None)),
+            backends=SimpleNamespace(recorder=SimpleNamespace(event=lambda *a, **b: None)),
         )
         ended = SimpleNamespace(
             status=JobStatus.SUCCEEDED,

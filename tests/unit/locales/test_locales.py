@@ -83,7 +83,9 @@ def test_an_error_is_told_with_its_fix():
     assert told == "step 18\n  fix: lower critic_warmup"
     assert chinese(told) == "第 18 步\n  修正：减小 critic_warmup"
     assert isinstance(told, Message)
-    assert as_json(told_of(DataError("rows.jsonl", [Problem(place="1", message="no")]))) is None
+    refused = told_of(DataError("rows.jsonl", [Problem(place="1", message=NOTE, fix="no")]))
+    assert refused == "rows.jsonl: 1 problem\n  1: step 18 (no)"
+    assert chinese(refused) == "rows.jsonl：1 个问题\n  1：第 18 步（no）"
     assert (told_of(ValueError("3")), told_of(ValueError())) == ("3", "ValueError")
 
 
