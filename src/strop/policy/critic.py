@@ -20,10 +20,10 @@ from strop.errors import CheckpointError
 from strop.policy.forest import MAX_NODES, Forest, make_forests
 from strop.policy.forward import hidden_at
 from strop.policy.optimizer import Optimizer
-from strop.policy.precision import working_dtype
+from strop.policy.precision import compute_in, working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.value_loss import value_loss
-from strop.policy.weights_file import not_finite, read_tensors, write_tensors
+from strop.policy.weights_file import check_finite, read_tensors, write_tensors
 from strop.schema.batch import Batch, MiniBatch
 from strop.schema.config import HyperParameters
 
@@ -89,7 +89,7 @@ class Critic:
             name: weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
             for name, weight in self._network.named_parameters()
         }
-        self._network.to(dtype or working_dtype(hyper_parameters.train_dtype)[0])
+        compute_in(self._network, dtype or working_dtype(hyper_parameters.train_dtype)[0])
         self._optimizer = Optimizer(self._network, weight_decay=hyper_parameters.weight_decay)
         self._optimizer.load_state(exact, {})
 
@@ -160,12 +160,11 @@ class Critic:
         missing = sorted(set(self._optimizer.masters) - set(masters))
         if missing:
             raise CheckpointError(f"the critic in {str(folder)!r} is of another model: no {missing[0]!r}")
-        if (broken := not_finite(masters)) is not None:
-            raise CheckpointError(
-                f"the critic in {str(folder)!r} is not finite: {broken!r} holds NaN or infinity",
-                fix="resume from an earlier checkpoint",
-            )
+        check_finite(
+            f"the critic in {str(folder)!r}", masters, working=next(self._network.parameters()).dtype
+        )
         state = read_tensors(folder / "trainer" / "critic_optimizer.safetensors")
+        check_finite(f"the critic's optimizer in {str(folder)!r}", state)
         self._optimizer.load_state(masters, state)
 
     def _forests(self, mini: MiniBatch) -> list[Forest]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from strop.errors import ModelError
 from strop.policy.forest import Forest
 from strop.policy.forward import check_trainable, forest_logprobs
-from strop.policy.precision import working_dtype
+from strop.policy.precision import compute_in, working_dtype
 from strop.policy.weights_file import sha256_of
 from strop.schema.config import HyperParameters
 
@@ -48,7 +48,8 @@ class Teacher:
         check_trainable(model)
         self.sha256 = sha256_of(dict(model.named_parameters()))
         chosen = dtype or working_dtype(hyper_parameters.train_dtype)[0]
-        self._model = model.to(chosen).eval().requires_grad_(False)
+        compute_in(model, chosen)
+        self._model = model.eval().requires_grad_(False)
         self._vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()

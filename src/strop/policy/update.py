@@ -22,13 +22,13 @@ from strop.policy.lora import Adapter, AdapterOptimizer
 from strop.policy.measures import StepMeasures
 from strop.policy.objective import kept_tokens, objective
 from strop.policy.optimizer import Optimizer
-from strop.policy.precision import working_dtype
+from strop.policy.precision import compute_in, working_dtype
 from strop.policy.schedule import learning_rate
 from strop.policy.share import Share, num_bad_tokens, shares
 from strop.policy.teacher import Teacher
 from strop.policy.weights_file import (
+    check_finite,
     has_names,
-    not_finite,
     read_tensors,
     sha256_of,
     write_model,
@@ -63,7 +63,8 @@ class Learner:
         every token in place of the advantages in the batch.
 
         Raises:
-            ModelError: a model that the packed forward pass would not compute right.
+            ModelError: a model that the packed forward pass would not compute right, or whose weights are
+                not finite in that dtype.
         """
         self._hyper = hyper_parameters
         self._total_steps = total_steps
@@ -76,7 +77,7 @@ class Learner:
         check_trainable(model)
         start = dict(model.named_parameters())
         exact = {name: weight.detach().to(_exact(weight.dtype)) for name, weight in start.items()}
-        model.to(dtype or chosen)
+        compute_in(model, dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
         self._adapter = _adapter(model, exact, hyper_parameters)
@@ -188,7 +189,7 @@ class Learner:
 
         Raises:
             CheckpointError: no trainer state, another model, other start weights, another teacher, or
-                weights that are not finite. The learner is as it was then.
+                weights or an optimizer that are not finite. The learner is as it was then.
         """
         state = folder / "trainer"
         if not (state / "state.json").is_file():
@@ -213,12 +214,12 @@ class Learner:
         missing = sorted(set(self._optimizer.masters) - set(saved))
         if missing:
             raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
-        if (broken := not_finite(saved)) is not None:
-            raise CheckpointError(
-                f"the weights in {str(folder)!r} are not all finite: {broken!r} holds NaN or infinity",
-                fix="resume from an earlier checkpoint",
-            )
-        self._optimizer.load_state(saved, read_tensors(state / "optimizer.safetensors"))
+        # With an adapter what is saved is added to the weights, not rounded in their place.
+        working = next(self._model.parameters()).dtype if self._adapter is None else None
+        check_finite(f"the model in {str(folder)!r}", saved, working=working)
+        steps = read_tensors(state / "optimizer.safetensors")
+        check_finite(f"the optimizer in {str(folder)!r}", steps)
+        self._optimizer.load_state(saved, steps)
         torch.set_rng_state(read_tensors(state / "rng.safetensors")["torch"])
         self.policy_version = int(told["policy_version"])
 
