@@ -92,10 +92,10 @@ class Toolchains:
 def _look(language: Language, python: str) -> Toolchain:
     places = {"python": python}
     for tool in language.tools:
-        place = shutil.which(tool)
+        place = next(filter(None, (_real_place(tool, found) for found in _on_path(tool))), None)
         if place is None:
             raise ToolchainError(_lacks(language, tool))
-        places[tool] = _real_place(tool, place)
+        places[tool] = place
     for package in language.packages:
         if not has_package(python, package):
             raise ToolchainError(_lacks(language, f"the Python package {package}"))
@@ -119,13 +119,30 @@ def _jars(language: Language) -> Iterable[str]:
         yield str(JAVA_FOLDER / "javatuples.jar")
 
 
-def _real_place(tool: str, place: str) -> str:
-    """Where a tool is that stands behind a switch: rustup's `rustc` only finds the real one by its home."""
-    if os.path.basename(os.path.realpath(place)) != "rustup":
+def _on_path(tool: str) -> Iterable[str]:
+    """Every program of that name on PATH, in its order."""
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if folder and (place := shutil.which(tool, path=folder)) is not None:
+            yield place
+
+
+def _real_place(tool: str, place: str) -> str | None:
+    """Where a tool is that stands behind a switch: rustup's `rustc` only finds the real one by its home.
+    None where that home holds no toolchain: such a switch runs nothing."""
+    if not _is_rustup(place):
         return place
-    done = subprocess.run([place, "--print", "sysroot"], capture_output=True, text=True)
+    # It must not fetch a toolchain because it was asked for one.
+    environment = {**os.environ, "RUSTUP_AUTO_INSTALL": "0"}
+    done = subprocess.run([place, "--print", "sysroot"], capture_output=True, text=True, env=environment)
     real = os.path.join(done.stdout.strip(), "bin", tool)
-    return real if done.returncode == 0 and os.path.exists(real) else place
+    return real if done.returncode == 0 and os.path.exists(real) else None
+
+
+def _is_rustup(place: str) -> bool:
+    """Its tools are itself under other names: symbolic links, or hard ones in its own folder."""
+    real = os.path.realpath(place)
+    beside = os.path.join(os.path.dirname(real), "rustup")
+    return os.path.basename(real) == "rustup" or (os.path.exists(beside) and os.path.samefile(real, beside))
 
 
 def _prefix(place: str) -> str:

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -242,11 +243,14 @@ WRONG = {
 
 
 REQUIRED = os.environ.get("STROP_TEST_PROGRAMS") == "required"
-"""Then all that `.ci/debian-packages` names is there; jest it does not name."""
+"""Then all that `.ci/debian-packages` names is there."""
+
+NOT_NAMED = ("jest", "rust")
+"""Languages whose tools it does not name."""
 
 
 def here(house, language: str) -> None:
-    if language not in house.sandbox.toolchains.found and (language == "jest" or not REQUIRED):
+    if language not in house.sandbox.toolchains.found and (language in NOT_NAMED or not REQUIRED):
         pytest.skip(house.sandbox.toolchains.missing[language])
 
 
@@ -284,6 +288,27 @@ def test_a_language_that_lacks_its_tools_says_which(house, monkeypatch: pytest.M
     missing = Toolchains("/usr/bin/python3").missing
     assert "rustc is not installed (Debian: rustc)" in missing["rust"]
     assert "python" not in missing
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_rustup_without_a_toolchain_is_no_rust_and_hides_none(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from strop.sandbox.toolchains import Toolchains
+
+    switch, real = tmp_path / "cargo" / "rustup", tmp_path / "usr" / "rustc"
+    for program in (switch, real):
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\necho 'error: no default toolchain is configured' >&2\nexit 1\n")
+        program.chmod(0o755)
+    if link == "symbolic":
+        (switch.parent / "rustc").symlink_to(switch)
+    else:
+        (switch.parent / "rustc").hardlink_to(switch)
+    monkeypatch.setenv("PATH", str(switch.parent))
+    assert "rustc is not installed (Debian: rustc)" in Toolchains("/usr/bin/python3").missing["rust"]
+    monkeypatch.setenv("PATH", f"{switch.parent}{os.pathsep}{real.parent}")
+    assert Toolchains("/usr/bin/python3").of("rust").places["rustc"] == str(real)
 
 
 def test_libraries_of_science_are_there(house) -> None:
