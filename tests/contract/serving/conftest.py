@@ -16,7 +16,8 @@ from strop.engine import Engine, EngineConfig
 
 @pytest.fixture(scope="package")
 def engine() -> Iterator[Engine]:
-    with Engine(tiny_llama(), tiny_tokenizer(), EngineConfig(max_length=200, max_sequences=8)) as started:
+    config = EngineConfig(dtype="float32", max_length=200, max_sequences=8)
+    with Engine(tiny_llama(), tiny_tokenizer(), config) as started:
         yield started
 
 

@@ -22,14 +22,17 @@ from strop.schema.config import HyperParameters
 
 
 def learner(seed: int, **changes) -> Learner:
-    hyper = HyperParameters.model_validate({"learning_rate": 0.01, "reference_kl": False, **changes})
+    values = {"learning_rate": 0.01, "reference_kl": False, "train_dtype": "float32", **changes}
+    hyper = HyperParameters.model_validate(values)
     return Learner(tiny_llama(seed), tiny_tokenizer(), hyper, total_steps=2)
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"reference_kl": True}, {"freeze_embeddings": True}, {"lora_rank": 2}]
 )
-def test_a_run_goes_on_only_from_the_model_it_began_with(changes: dict, tmp_path: Path):
+@pytest.mark.parametrize("train_dtype", ["float32", "bfloat16"])
+def test_a_run_goes_on_only_from_the_model_it_began_with(changes: dict, train_dtype: str, tmp_path: Path):
+    changes = changes | {"train_dtype": train_dtype}
     learner(0, **changes).save(tmp_path)
     learner(0, **changes).load(tmp_path)
     other = learner(1, **changes)
@@ -40,9 +43,12 @@ def test_a_run_goes_on_only_from_the_model_it_began_with(changes: dict, tmp_path
     assert sha256_of(dict(other.weights().named_parameters())) == before
 
 
-def test_a_run_goes_on_only_with_the_teacher_it_learned_from(tmp_path: Path):
+@pytest.mark.parametrize("train_dtype", ["float32", "bfloat16"])
+def test_a_run_goes_on_only_with_the_teacher_it_learned_from(train_dtype: str, tmp_path: Path):
     def student(teacher_seed: int) -> Learner:
-        hyper = HyperParameters.model_validate({"max_length": 64, "max_prompt_length": 32})
+        hyper = HyperParameters.model_validate(
+            {"max_length": 64, "max_prompt_length": 32, "train_dtype": train_dtype}
+        )
         tokenizer = tiny_tokenizer()
         teacher = Teacher(tiny_llama(teacher_seed), tokenizer, hyper, student_tokenizer=tokenizer)
         return Learner(tiny_llama(0), tokenizer, hyper, total_steps=2, teacher=teacher)
