@@ -28,7 +28,7 @@ from strop.schema.job import LogLine
 from strop.server.app import create_app
 from strop.server.connections import served_by
 from strop.server.first_key import ensure_first_key
-from strop.server.fleet import Runs
+from strop.server.fleet import Patience, Runs
 from strop.server.replica import Replica, ReplicaSpec
 from strop.server.services import Services
 from strop.server.settings import Settings
@@ -174,6 +174,18 @@ class Server:
             return job if job["status"] in statuses else None
 
         return eventually(there, within_s=within_s)
+
+    def deployed(self, name: str) -> None:
+        """Wait until a deployment answers: as long as a replica may load a model, which on a busy machine
+        takes minutes, and not once one could not."""
+
+        def there() -> dict[str, Any] | None:
+            found = self.get(f"/deployments/{name}")
+            assert "error_message" not in found, found
+            return found if found["status"] not in ("PENDING", "DEPLOYING") else None
+
+        found = eventually(there, within_s=Patience().start_s)
+        assert found["status"] == "RUNNING", found
 
     def print_lines(self, job_id: str, count: int) -> None:
         """As if the job's trainer had printed `line 001` and so on."""
