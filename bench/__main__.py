@@ -15,7 +15,7 @@ from bench import sampling, shares, step
 from bench.contender import ROOT
 from bench.figures import load_average, machine
 from bench.workload import Work, prompts
-from strop.policy import models
+from strop.learners import models
 
 LOG = ROOT / "docs" / "log.md"
 MODEL = models.BUNDLED

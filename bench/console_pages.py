@@ -31,23 +31,24 @@ from playwright.sync_api import sync_playwright
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
-from strop.runtime.listening import listen
+from strop.doors.app import create_app
+from strop.doors.openai.proxy import chat_completions
 from strop.schema.function import TaskStatus
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import Group, Trajectory, Turn
-from strop.server.app import create_app
-from strop.server.first_key import ensure_first_key
-from strop.server.settings import Settings
+from strop.service.first_key import ensure_first_key
+from strop.service.settings import Settings
 from strop.store.database import Database
 from strop.store.events import record_event
 from strop.store.jobs import create_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
 from strop.store.trajectories import record_trajectories
+from strop.workers.listening import listen
 
 JOB = "ft-large"
 NUM_STEPS = 2000
@@ -192,7 +193,7 @@ def _repeat(session: Session) -> None:
 def console(home: Path) -> Iterator[tuple[httpx.Client, Database]]:
     """A served console and a browser that has signed in."""
     app = create_app(Settings(home=home, supervise=False), PipelineFlow())
-    mount_console(app, app.state.services)
+    mount_console(app, app.state.services, ask=chat_completions)
     database: Database = app.state.services.database
     key = ensure_first_key(database, home).path.read_text().strip()
     listener = listen(0)

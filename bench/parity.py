@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from bench.parity_sources import Peer, skyrl, verl
-from strop.pipeline.advantage import gae, group_advantages
-from strop.pipeline.token_advantage import discounted_returns, token_rewards, whitened_tokens
-from strop.policy.loss import aggregate, kl, policy_loss, value_loss
+from strop.learners.losses.policy import aggregate, kl, policy_loss, value_loss
+from strop.rl.advantage import gae, group_advantages
+from strop.rl.token_advantage import discounted_returns, token_rewards, whitened_tokens
 
 # verl adds 1e-8 to what it divides by; SkyRL takes its exponentials in float32, and its GRPO statistics.
 TOLERANCE = 1e-6

@@ -60,10 +60,10 @@ def serve_model(port_file: Path, delay_ms: int) -> None:
 
 def serve_store(port_file: Path, home: Path) -> None:
     """The server's own receiver over a store of its own."""
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
+    from strop.doors.app import create_app
     from strop.schema.job import Job, JobStatus
-    from strop.server.app import create_app
-    from strop.server.settings import Settings
+    from strop.service.settings import Settings
     from strop.store.jobs import create_job
 
     app = create_app(Settings(home=home, supervise=False), PipelineFlow())
@@ -78,7 +78,7 @@ def serve_store(port_file: Path, home: Path) -> None:
 def _serve(app: Any, port_file: Path) -> None:
     import uvicorn
 
-    from strop.runtime.listening import listen
+    from strop.workers.listening import listen
 
     listener = listen(0)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
@@ -118,7 +118,7 @@ async def _take_turns(num_rollouts: int, url: str) -> dict[str, list[float]]:
     from openai import AsyncOpenAI
 
     from strop import AbstractRolloutProcessor, AgentOutput, RolloutInput, RolloutOutput
-    from strop.observability import observe_processor, observe_tool, trace_client
+    from strop.tracing import observe_processor, observe_tool, trace_client
 
     @observe_tool(name="add")
     def add(*, a: int, b: int) -> int:
@@ -167,8 +167,8 @@ def ingest(num_spans: int, folder: Path) -> str:
     """Two senders at once, as two workers would."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from strop.server.secret import open_signer
-    from strop.server.span_access import job_token
+    from strop.service.secret import open_signer
+    from strop.service.span_access import job_token
 
     home = folder / "home"
     with process(folder, "store", str(home)) as (url, child):

@@ -24,7 +24,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """Folder of the bundled SmolLM2-135M-Instruct, fetched and converted on first use, then kept."""
-    from strop.policy import models
+    from strop.learners import models
 
     return models.resolve("smollm2-135m")
 

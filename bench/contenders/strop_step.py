@@ -12,15 +12,16 @@ import torch
 
 import strop
 from bench.contender import Answer, serve
-from bench.contenders.strop_engine import engine_config, forget_end_tokens
+from bench.contenders.strop_engine import engine_of, forget_end_tokens
 from bench.workload import LEARNING_RATE, MAX_GRAD_NORM, vowel_share
-from strop.engine import Engine
-from strop.pipeline.advantage import group_advantages
-from strop.pipeline.batch import build_batch
-from strop.policy import models
-from strop.policy.update import Learner
+from strop.config.job import HyperParameters, Scheduler
+from strop.inference.local import SharedMemorySync
+from strop.learners import models
+from strop.learners.local.policy import LocalPolicyTrainer
+from strop.rl.advantage import group_advantages
+from strop.rl.batch import build_batch
+from strop.rl.update import PolicyLearner
 from strop.schema.batch import Batch
-from strop.schema.config import HyperParameters, Scheduler
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import Completion, SamplingParams
@@ -51,10 +52,12 @@ class Step:
                 "max_grad_norm": MAX_GRAD_NORM,
             }
         )
-        self.learner = Learner(model, tokenizer, hyper_parameters, total_steps=1000)
-        self.engine = Engine(model, tokenizer, engine_config())
+        self.trainer = LocalPolicyTrainer(model, tokenizer, hyper_parameters)
+        self.learner = PolicyLearner(self.trainer, hyper_parameters, total_steps=1000)
+        self.engine = engine_of(model, tokenizer)
+        self.weight_sync = SharedMemorySync(self.engine)
         self.engine.start()
-        weights = list(self.learner.weights().parameters())
+        weights = list(self.trainer.weights().parameters())
         self.num_parameters = sum(weight.numel() for weight in weights if weight.requires_grad)
         self.training_dtype = str(weights[0].dtype).removeprefix("torch.")
 
@@ -83,10 +86,10 @@ class Step:
         answers = self.sample()
         sampled = time.perf_counter()
         batch = self.batch(answers)
-        self.engine.drop_weights()
+        self.weight_sync.sleep()
         self.learner.update(batch)
         updated = time.perf_counter()
-        self.engine.load_weights(self.learner.weights(), version=self.learner.policy_version)
+        self.weight_sync.push(self.learner.export(), version=self.learner.policy_version)
         end = time.perf_counter()
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
         return {

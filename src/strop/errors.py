@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strop.bilingual import Bilingual, chinese
+from strop.locales import msg
 
 
 class StropError(Exception):
@@ -33,11 +33,10 @@ class StropError(Exception):
 
     @property
     def told(self) -> str:
-        """The same as `str`, in both languages where its message is."""
-        if not isinstance(self.message, Bilingual):
-            return str(self)
-        fix = f"\n  修正：{chinese(self.fix)}" if self.fix else ""
-        return Bilingual(str(self), self.message.zh + fix)
+        """The same as `str`, to be said in the reader's language."""
+        if not self.fix:
+            return self.message
+        return msg("{message}\n  fix: {fix}", message=self.message, fix=self.fix)
 
 
 def told_of(error: BaseException) -> str:
@@ -47,7 +46,7 @@ def told_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with an input: where it stands, what it is, how to mend it."""
+    """One thing wrong with an input: where it stands, what it is, how to fix it."""
 
     place: str
     message: str

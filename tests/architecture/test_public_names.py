@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import strop
+import strop_sandbox
 
 PUBLIC_NAMES = {
     "AbstractGroupRewardProcessor",
@@ -63,3 +64,8 @@ def test_strop_has_no_other_class_or_function() -> None:
 def test_the_version_is_that_of_the_package() -> None:
     pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert strop.__version__ == pyproject["project"]["version"]
+
+
+def test_strop_asks_for_the_sandbox_of_its_own_version() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert f"strop-sandbox=={strop_sandbox.__version__}" in pyproject["project"]["dependencies"]

@@ -10,7 +10,7 @@ import pytest
 from fakes.command import Strop
 from fakes.server import serving
 from strop import Client
-from strop.server.supervisor.trainers import TRAINER_COMMAND
+from strop.service.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
 from strop.store.models import register_model
 

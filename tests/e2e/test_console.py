@@ -16,7 +16,7 @@ from fakes.console import record_job
 from fakes.model import save_tiny_model
 from fakes.replicas import Barracks
 from fakes.server import Server, eventually, serving
-from strop.server.supervisor.trainers import TRAINER_COMMAND
+from strop.service.supervisor.trainers import TRAINER_COMMAND
 from strop.store.trajectory_lists import Wanted, find_trajectories
 
 RULES = {

@@ -9,8 +9,8 @@ import pytest
 from fakes.dashscope_project import Project, environment
 from fakes.model import save_tiny_model
 from fakes.server import Server, eventually, serving
-from strop.server.server_file import written_down
-from strop.server.supervisor.trainers import TRAINER_COMMAND
+from strop.service.server_file import written_down
+from strop.service.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
 from strop.store.models import register_model
 
@@ -116,7 +116,7 @@ def test_a_whole_training_started_by_the_client(tmp_path, version, requirements)
         check_spans(server, job_id)
         notes = json.dumps(server.get(f"/fine-tunes/{job_id}/events"))
         assert "n_gpus_rollout" in notes
-        assert "resources.* choose nothing on one machine" in notes
+        assert "resources.* have no effect on a single machine" in notes
 
 
 def check_spans(server: Server, job_id: str) -> None:
@@ -130,7 +130,7 @@ def check_spans(server: Server, job_id: str) -> None:
     eventually(lambda: {"invoke_rollout Agent", "invoke_reward ManyA"} <= {one["name"] for one in spans()})
     found = spans()
     assert len({one["trace_id"] for one in found}) == 1
-    by_name = {one["name"]: one for one in found if one["scope"] != "strop.gateway"}
+    by_name = {one["name"]: one for one in found if one["scope"] != "strop.inference.gateway"}
     rollout, reward = by_name["invoke_rollout Agent"], by_name["invoke_reward ManyA"]
     calls = [one for name, one in by_name.items() if name.startswith("chat ")]
     assert [one["parent_span_id"] for one in calls] == [rollout["span_id"]]

@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from fakes.command import Strop
 from fakes.model import save_tiny_model
 from fakes.rounding import bfloat16_gap, spread_of
-from strop.cli.resume import find_resumed
+from strop.cli.run_folder import find_resumed
 from strop.cli.training_here import summary, train_here
-from strop.gateway.answers import TextTokens
-from strop.pipeline.config import load_job
-from strop.pipeline.examples import load_examples
-from strop.schema.config import TrainingType
+from strop.config.job import TrainingType
+from strop.config.loading import load_job
+from strop.data.examples import load_examples
+from strop.inference.chat.answers import TextTokens
 from strop.schema.job import JobStatus
 from strop.store.database import open_database
 from strop.store.home import home

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.dashscope_project import Project, environment
 from fakes.server import serving
-from strop.server.supervisor.trainers import TRAINER_COMMAND
+from strop.service.supervisor.trainers import TRAINER_COMMAND
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "langgraph_mcp"
 

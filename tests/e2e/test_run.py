@@ -66,7 +66,7 @@ def test_a_job_trains_until_the_reward_has_risen_and_leaves_a_checkpoint_and_a_r
         new = new[:certain]
     plain = tokenizer.decode(new, skip_special_tokens=True).rstrip("\n")
     # The command asks the processor alone.
-    monkeypatch.setattr("strop.engine.config.has_fast_bfloat16", lambda: dtype == "bfloat16")
+    monkeypatch.setattr("strop.inference.local.config.has_fast_bfloat16", lambda: dtype == "bfloat16")
     words = ["chat", told["checkpoint"], "-m", "agents 3", "--max-tokens", "12", "--max-length", "128"]
     chatted = CliRunner().invoke(app, words)
     assert chatted.exit_code == 0, chatted.output

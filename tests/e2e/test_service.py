@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from fakes.model import save_tiny_model
 from fakes.server import json_lines, serving, zipped
 from strop.cli.commands import app
-from strop.server.server_file import written_down
-from strop.server.supervisor.trainers import TRAINER_COMMAND
+from strop.service.server_file import written_down
+from strop.service.supervisor.trainers import TRAINER_COMMAND
 from strop.store.home import home
 from strop.store.models import register_model
 

@@ -13,11 +13,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fakes.jobs import write_job
 from strop.cli.training_here import train_here
+from strop.config.loading import load_job
 from strop.diagnosis.doctor import ALL_RULES
 from strop.diagnosis.record import Record
 from strop.diagnosis.rules import Seen
 from strop.errors import StoppedByDiagnosis
-from strop.pipeline.config import load_job
 from strop.schema.finding import Text
 from strop.schema.job import JobStatus
 from strop.store.checkpoints import list_checkpoints

@@ -12,7 +12,7 @@ import openai
 from transformers import PreTrainedTokenizerFast
 
 from fakes.sampler import FakeSampler
-from strop.gateway import Gateway
+from strop.inference.gateway import Gateway
 from strop.schema.function import ModelResource
 from strop.schema.sampling import SamplingParams
 from strop.schema.trajectory import Turn

@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from fakes.tokenizer import tiny_tokenizer
-from strop.policy.lora import Adapter
+from strop.learners.local.lora import Adapter
 
 
 def save_lora(model: Any, folder: Path, *, seed: int, targets: list[str] | None = None) -> Any:

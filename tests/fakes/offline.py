@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fakes.learner import FakeLearner
 from fakes.packs import sequence
-from strop.pipeline.batch import pack
+from strop.rl.batch import pack
 from strop.schema.batch import Batch, Pack
 from strop.schema.example import Example
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence as ListLike
 
 import torch
 
-from strop.pipeline.batch import pack
+from strop.rl.batch import pack
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
 
 

@@ -11,38 +11,51 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 
+from fakes.learning import Critic, Learner, OfflineLearner
 from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack
-from strop.pipeline.gae import with_gae
-from strop.policy.critic import Critic
-from strop.policy.forest import make_forests
-from strop.policy.forward import forest_logprobs
-from strop.policy.measures import StepMeasures
-from strop.policy.offline_update import OfflineLearner, _forests, _Whole
-from strop.policy.share import shares
-from strop.policy.update import Learner
-from strop.schema.batch import MiniBatch, Pack
-from strop.schema.config import HyperParameters
+from strop.config.job import HyperParameters
+from strop.learners.local import policy
+from strop.learners.local.forward import scored
+from strop.learners.local.packed_trees import pack_trees
+from strop.rl.gae import with_gae
+from strop.rl.normalizer import normalized
+from strop.rl.offline import row_normalizer
+from strop.rl.update import with_rows
+from strop.schema.batch import LossNormalizer, MiniBatch, Pack
 
+EVERYTHING = slice(None)
 WARM_UP = random_pack(99)
 _WARM_UP = HyperParameters.model_validate({"learning_rate": 1e-2, "lr_scheduler_type": "constant"})
 
 
 def part_of_gradient(
-    settings: dict[str, Any], whole: MiniBatch, packs: Sequence[Pack], *, max_nodes: int = 768
+    settings: dict[str, Any],
+    whole: MiniBatch,
+    packs: Sequence[Pack],
+    *,
+    max_nodes: int = 768,
+    part: slice = EVERYTHING,
 ) -> torch.Tensor:
-    """What `packs` add to the gradient of `whole`, all weights in one float64 vector."""
+    """What `part` of `packs`, which are all of `whole`, adds to its gradient: all weights in a float64
+    vector."""
     learner, start = _warm_learner()
     learner._hyper = HyperParameters.model_validate(settings)
-    forests = make_forests(packs, max_nodes=max_nodes)
+    weighed, normalizer = normalized(replace(whole, packs=tuple(packs)), packs)
+    computed = weighed[part]
     with torch.no_grad():
-        old = [forest_logprobs(start, forest)[0] for forest in forests]
-    parts = shares(replace(whole, packs=tuple(packs)), forests, [forest.mask_ST for forest in forests])
-    learner._accumulate(forests, old, parts, StepMeasures())
+        old = scored(start, pack_trees(computed, max_nodes=max_nodes), computed).logprobs
+    known = with_rows(
+        computed, old_logprobs=old, reference_logprobs=learner.score_reference(computed).logprobs
+    )
+    learner._summed = False
+    with patch.object(policy, "MAX_NODES", max_nodes):
+        learner.forward_backward(known, normalizer)
     return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
 
 
@@ -64,7 +77,8 @@ def part_of_critic_gradient(whole: MiniBatch, chosen: Iterable[int]) -> torch.Te
     sequences = [one for packed in whole.packs for one in packed.sequences]
     values = [[0.1 * index] * one.num_loss_tokens for index, one in enumerate(sequences)]
     [judged] = with_gae(batch(whole), values, gamma=0.9, lam=0.9).mini_batches
-    critic._accumulate(replace(judged, packs=tuple(judged.packs[index] for index in chosen)))
+    normalizer = LossNormalizer(num_tokens=whole.num_loss_tokens)
+    critic.forward_backward([judged.packs[index] for index in chosen], normalizer)
     return torch.cat([weight.grad.flatten() for weight in critic.network().parameters()])
 
 
@@ -73,9 +87,7 @@ def part_of_offline_gradient(packs: Sequence[Pack], chosen: Iterable[int]) -> to
     learner = OfflineLearner(tiny_llama().double(), None, _WARM_UP, total_steps=10, dtype=torch.float64)
     learner.remember_reference(packs)
     learner.update(batch(mini_batch(WARM_UP)))
-    learner._optimizer.zero_gradients()
-    for group, forest in _forests([packs[index] for index in chosen]):
-        learner._part(group, forest, _Whole.of(packs), training=True)[0].backward()
+    learner.forward_backward([packs[index] for index in chosen], row_normalizer(packs))
     return torch.cat([weight.grad.flatten() for weight in learner.weights().parameters()])
 
 
@@ -90,7 +102,9 @@ def work(
     rank 0 writes the sums, at last that of the critic for `whole` and that of learning from `rows`."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    gradients = [part_of_gradient(settings, mini, mini.packs[rank::2]) for settings, mini in jobs]
+    gradients = [
+        part_of_gradient(settings, mini, mini.packs, part=slice(rank, None, 2)) for settings, mini in jobs
+    ]
     gradients.append(part_of_critic_gradient(whole, range(rank, len(whole.packs), 2)))
     gradients.append(part_of_offline_gradient(rows, range(rank, len(rows), 2)))
     for gradient in gradients:

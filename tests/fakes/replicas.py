@@ -1,6 +1,6 @@
 """Replicas in the test's own event loop: a scripted engine behind a real address, started and killed at will.
 
-`from fakes.replicas import Barracks`; satisfies `strop.server.fleet.Runs`.
+`from fakes.replicas import Barracks`; satisfies `strop.service.fleet.Runs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fakes.sampler import FakeSampler
 from fakes.serving import Shop, served_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError
-from strop.server.replica import ReplicaSpec
+from strop.service.replica import ReplicaSpec
 
 
 class FakeReplica:

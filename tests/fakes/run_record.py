@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from strop.observability.metrics import metric
-from strop.policy.checkpoint import read_manifest
+from strop.learners.local.checkpoint import read_manifest
 from strop.store.database import open_database
 from strop.store.metrics import step_metrics
 from strop.store.trajectories import get_trajectory, list_trajectories
+from strop.tracing.metrics import metric
 
 CLOCK_UNITS = {"s", "ms", "ms/token", "tokens/s", "tokens/s/device", "share of time"}
 """Units of metrics that a clock decides."""

@@ -21,22 +21,23 @@ import httpx
 import pytest
 import uvicorn
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
-from strop.runtime.listening import listen
+from strop.doors.app import create_app
+from strop.doors.connections import served_by
+from strop.doors.openai.proxy import chat_completions
+from strop.processes.mark import is_gone
 from strop.schema.job import LogLine
-from strop.server.app import create_app
-from strop.server.connections import served_by
-from strop.server.first_key import ensure_first_key
-from strop.server.fleet import Patience, Runs
-from strop.server.replica import Replica, ReplicaSpec
-from strop.server.services import Services
-from strop.server.settings import Settings
+from strop.service.first_key import ensure_first_key
+from strop.service.fleet import Patience, Runs
+from strop.service.replica import Replica, ReplicaSpec
+from strop.service.services import Services
+from strop.service.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
 from strop.store.logs import record_lines
-from strop.store.processes import is_gone
 from strop.store.submissions import unfinished
+from strop.workers.listening import listen
 
 FAKE_TRAINER = (sys.executable, str(Path(__file__).with_name("trainer.py")))
 
@@ -235,7 +236,7 @@ def _serving(
 ) -> Generator[Server]:
     chosen = Settings(home=home, **settings)
     app = create_app(chosen, PipelineFlow(), trainer_command=trainer, make_replica=make_replica)
-    pages = mount_console(app, app.state.services)
+    pages = mount_console(app, app.state.services, ask=chat_completions)
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)

@@ -12,14 +12,12 @@ from typing import Any
 import openai
 from transformers import PreTrainedTokenizerFast
 
-from strop.gateway.listening import GuestServer, bind
-from strop.gateway.render import Renderer
-from strop.gateway.sampler import Sampler
-from strop.serving.app import create_app
-from strop.serving.metrics import ServingMetrics
-from strop.serving.model import ServedModel
-from strop.serving.models import ReadAdapter, ServedModels
-from strop.serving.places import Places
+from strop.inference.chat.endpoint import GuestServer, bind
+from strop.inference.chat.render import Renderer
+from strop.inference.chat.sampler import Sampler
+from strop.inference.serving.app import create_app
+from strop.inference.serving.metrics import ServingMetrics
+from strop.inference.serving.models import Places, ReadAdapter, ServedModel, ServedModels
 
 
 def served_model(

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from strop.engine import Engine, LowRank
-from strop.engine.adapter import Adapter
-from strop.engine.attention import Attention
-from strop.engine.batch import StepBatch
-from strop.engine.forward import Forward
+from strop.inference.local import Engine, LowRank
+from strop.inference.local.adapter import Adapter
+from strop.inference.local.attention import Attention
+from strop.inference.local.batch import StepBatch
+from strop.inference.local.forward import Forward
 
 FOREVER = 10**9
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import torch
 
+from fakes.learning import Learner
 from fakes.model import tiny_llama
 from fakes.tokenizer import tiny_tokenizer
-from strop.policy.checkpoint import Checkpoints, clear_leftovers, latest_checkpoint, verify_checkpoint
-from strop.policy.update import Learner
-from strop.schema.config import HyperParameters
+from strop.config.job import HyperParameters
+from strop.learners.local.checkpoint import Checkpoints, clear_leftovers, latest_checkpoint, verify_checkpoint
 
 SAME_NAME_EVERY = 3
 """One checkpoint in so many is written a second time under its name, as a step published later is."""

@@ -37,7 +37,7 @@ KINDS = ("server", "trainer", "worker", "replica")
 COMMANDS = {
     "server": "strop.cli up",
     "trainer": "strop.cli train",
-    "worker": "strop.runtime.worker",
+    "worker": "strop.workers.worker",
     "replica": "strop.cli serve",
 }
 NUM_STEPS, NUM_ROLLOUTS = 6, 16

@@ -16,8 +16,8 @@ an entry point, without touching these files:
     )
 
 `policy_loss` is a built-in kind (`ppo`, `gspo`, `cispo`, `sapo`) or `module:function`, a function of
-`strop.policy.surrogates.Inputs` that is imported when the learner first needs it. `advantage` is a kind of
-`strop.pipeline.advantage`, or `module:function`, a function of one group's rewards.
+`strop.learners.losses.surrogates.Inputs` that is imported when the learner first needs it. `advantage` is a
+kind of `strop.rl.advantage`, or `module:function`, a function of one group's rewards.
 """
 
 from strop.algorithms.record import ADVANTAGES, AGGREGATIONS, POLICY_LOSSES, Aggregation, Algorithm

@@ -9,13 +9,13 @@ Aggregation = Literal[
     "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]
 AGGREGATIONS: tuple[str, ...] = get_args(Aggregation)
-"""How one loss a token becomes one scalar; `strop.policy.aggregation` computes them."""
+"""How one loss a token becomes one scalar; `strop.learners.losses.aggregation` computes them."""
 
 ADVANTAGES = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline", "reinforce_pp", "gae")
-"""Kinds of `strop.pipeline.advantage`. The last two may differ from token to token."""
+"""Kinds of `strop.rl.advantage`. The last two may differ from token to token."""
 
 POLICY_LOSSES = ("ppo", "gspo", "cispo", "sapo")
-"""Kinds of `strop.policy.loss.policy_loss`."""
+"""Kinds of `strop.learners.losses.policy.policy_loss`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def _declared(point: EntryPoint) -> list[Algorithm]:
     except Exception as error:
         raise AlgorithmError(
             f"{_origin(point)} cannot be loaded: {type(error).__name__}: {error}",
-            fix="mend or uninstall that package",
+            fix="fix or uninstall that package",
         ) from error
     items = [value] if isinstance(value, Algorithm) else value
     if not isinstance(items, Iterable):

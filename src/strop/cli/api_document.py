@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from strop.cli.flow import PipelineFlow
-from strop.server.app import create_app
-from strop.server.settings import Settings
+from strop.cli.checking import PipelineFlow
+from strop.doors.app import create_app
+from strop.service.settings import Settings
 
 
 def api_document() -> str:

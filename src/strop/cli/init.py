@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from strop.cli.next_steps import program
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 
 
 def template_names() -> list[str]:
@@ -21,26 +22,24 @@ def template_names() -> list[str]:
 
 
 TEMPLATES = {
-    "calculator": ("an agent with a tool, over two turns", "会调用工具的智能体，两轮对话"),
-    "langgraph-mcp": ("an agent on LangGraph with MCP tools", "基于 LangGraph、使用 MCP 工具的智能体"),
-    "ark-math": ("rewards alone, in Ark's names; no agent", "只有奖励函数，沿用 Ark 的命名；无智能体"),
-    "judge": ("a reward that asks a model to grade", "由模型打分的奖励"),
+    "calculator": msg("an agent with a tool, over two turns"),
+    "langgraph-mcp": msg("an agent on LangGraph with MCP tools"),
+    "ark-math": msg("rewards alone, in Ark's names; no agent"),
+    "judge": msg("a reward that asks a model to grade"),
 }
-"""What each begins with, in English and Chinese; the order is that of the help."""
+"""What each begins with; the order is that of the help."""
 
 
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty.", "新建或空的目录。"))
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty."))],
     template: Annotated[
         str,
         typer.Option(
             "--template",
             metavar="NAME",
-            help=t("What it begins with: ", "使用的模板：")
-            + t("; ", "；").join(f"{name}, {t(*told)}" for name, told in TEMPLATES.items())
-            + t(".", "。"),
+            help=t("What it begins with: ")
+            + t("; ").join(f"{name}, {told(text)}" for name, text in TEMPLATES.items())
+            + t("."),
         ),
     ] = "calculator",
 ) -> None:
@@ -65,7 +64,7 @@ def init(
         if path.is_file():
             print(path)
     print(
-        t("next:", "接下来："),
+        t("next:"),
         f"  cd {folder}",
         "  python -m pytest",
         f"  {program()} run job.yaml --dry-run",

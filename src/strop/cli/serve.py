@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from strop.engine import Engine
-    from strop.gateway.sampler import Sampler
-    from strop.serving.model import ServedModel
-    from strop.serving.models import ServedModels
+    from strop.inference.chat.sampler import Sampler
+    from strop.inference.local import Engine
+    from strop.inference.serving.models import ServedModel, ServedModels
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 DEFAULT_LENGTH = 4096
@@ -34,36 +33,22 @@ DEFAULT_LENGTH = 4096
 def serve(
     model: Annotated[
         str,
-        typer.Argument(
-            help=t(
-                "A published model's name, a checkpoint's folder, or any model.",
-                "已发布模型名、检查点目录或任意模型。",
-            )
-        ),
+        typer.Argument(help=t("A published model's name, a checkpoint's folder, or any model.")),
     ],
     name: Annotated[
         str | None,
-        typer.Option(
-            help=t("What clients call it; MODEL if not given.", "客户端使用的模型名；默认为 MODEL。")
-        ),
+        typer.Option(help=t("What clients call it; MODEL if not given.")),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(
-            help=t("Address; others than loopback need a key.", "监听地址；非回环地址必须设置密钥。")
-        ),
+        typer.Option(help=t("Address; others than loopback need a key.")),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
-    ] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help=t("0 takes a free one."))] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="STROP_SERVE_API_KEY",
-            help=t(
-                "Key that clients must send. Prefer the environment: arguments show in process lists.",
-                "客户端必须携带的密钥。建议用环境变量：命令行参数会出现在进程列表中。",
-            ),
+            help=t("Key that clients must send. Prefer the environment: arguments show in process lists."),
         ),
     ] = None,
     max_length: Annotated[
@@ -72,8 +57,8 @@ def serve(
             min=2,
             envvar="STROP_SERVE_MAX_LENGTH",
             help=t(
-                f"Tokens of prompt and answer; if not given {DEFAULT_LENGTH}, or what the model was made for.",
-                f"提示与回答的总 token 数；默认取 {DEFAULT_LENGTH} 与模型上限中较小者。",
+                "Tokens of prompt and answer; if not given {default_length}, or what the model was made for.",
+                default_length=DEFAULT_LENGTH,
             ),
         ),
     ] = None,
@@ -82,7 +67,7 @@ def serve(
         typer.Option(
             min=1,
             envvar="STROP_SERVE_MAX_SEQUENCES",
-            help=t("Answers sampled together.", "同时采样的回答数。"),
+            help=t("Answers sampled together."),
         ),
     ] = 64,
     max_waiting: Annotated[
@@ -90,7 +75,7 @@ def serve(
         typer.Option(
             min=0,
             envvar="STROP_SERVE_MAX_WAITING",
-            help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。"),
+            help=t("Answers that may wait; beyond it 429."),
         ),
     ] = 256,
     kv_memory: Annotated[
@@ -98,7 +83,7 @@ def serve(
         typer.Option(
             min=0.001,
             envvar="STROP_SERVE_KV_MEMORY",
-            help=t("GiB for keys and values at most.", "KV 缓存内存上限（GiB）。"),
+            help=t("GiB for keys and values at most."),
         ),
     ] = 2.0,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -109,12 +94,12 @@ def serve(
         name = name or model
         api_key = told.get("api_key") or api_key or None
         refuse_open_door(host, api_key)
-        from strop.gateway.listening import bind
+        from strop.inference.chat.endpoint import bind
 
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with bind(host, port) as listener:
             if report is None:
-                typer.echo(t(f"loading {name} ...", f"正在加载 {name} ……"), err=True)
+                typer.echo(t("loading {name} ...", name=name), err=True)
             served, engine = open_model(
                 model,
                 name,
@@ -132,17 +117,11 @@ def serve(
         raise typer.Exit(1) from None
 
 
-serve.__doc__ = t(
-    "Serve a model with the OpenAI API: /v1/chat/completions, /v1/models, /healthz, /metrics. Ctrl-C ends it.",
-    "以 OpenAI API 提供模型服务：/v1/chat/completions、/v1/models、/healthz、/metrics。按 Ctrl-C 结束。",
-)
-
-
 def _supervised(channel: int | None) -> tuple[Callable[..., None] | None, dict[str, Any]]:
     """A server's child reads what no process list should show from its channel, and ends with the server."""
     if channel is None:
         return None, {}
-    from strop.runtime.child import open_channel
+    from strop.processes.child import open_channel
 
     report, text = open_channel(channel)
     return report, json.loads(text)
@@ -158,11 +137,8 @@ def refuse_open_door(host: str, api_key: str | None) -> None:
             [
                 Problem(
                     place="--host",
-                    message=t(f"{host} is reachable from other machines", f"{host} 可被其他机器访问"),
-                    fix=t(
-                        "set STROP_SERVE_API_KEY, or leave --host out",
-                        "设置 STROP_SERVE_API_KEY，或去掉 --host",
-                    ),
+                    message=t("{host} is reachable from other machines", host=host),
+                    fix=t("set STROP_SERVE_API_KEY, or leave --host out"),
                 )
             ],
         )
@@ -182,12 +158,11 @@ def open_model(
     Raises:
         ModelError, EngineError: it cannot be loaded or sampled here.
     """
-    from strop.engine import Engine, EngineConfig
-    from strop.gateway.render import Renderer
-    from strop.policy import models
-    from strop.serving.metrics import ServingMetrics
-    from strop.serving.model import SamplingDefaults, ServedModel
-    from strop.serving.places import Places
+    from strop.inference.chat.render import Renderer
+    from strop.inference.local import Engine, EngineConfig
+    from strop.inference.serving.metrics import ServingMetrics
+    from strop.inference.serving.models import Places, SamplingDefaults, ServedModel
+    from strop.learners import models
 
     network, tokenizer = models.load(source, on_progress=lambda text: typer.echo(text, err=True))
     made_for = getattr(network.config, "max_position_embeddings", DEFAULT_LENGTH)
@@ -218,8 +193,8 @@ def open_model(
 
 def _models(served: ServedModel, engine: Engine, base: str | None) -> ServedModels:
     """What the process serves. A replica that was told where its `base` lies takes adapters of it."""
-    from strop.engine import check_base, read_adapter
-    from strop.serving.models import ServedModels
+    from strop.inference.local import check_base, read_adapter
+    from strop.inference.serving.models import ServedModels
 
     if base is None:
         return ServedModels(served)
@@ -233,7 +208,7 @@ def _models(served: ServedModel, engine: Engine, base: str | None) -> ServedMode
 
 
 def readings(engine: Engine) -> dict[str, float]:
-    """The engine's statistics under the names of `serving.metrics`."""
+    """The engine's statistics under the names of `inference.serving.metrics`."""
     now = engine.stats()
     return {
         "strop_engine_running": now.num_running,
@@ -251,7 +226,7 @@ def _answer(
     api_key: str | None,
     report: Callable[..., None] | None,
 ) -> None:
-    from strop.serving.process import serve as answer
+    from strop.inference.serving.process import serve as answer
 
     served = models.base
 
@@ -261,11 +236,12 @@ def _answer(
             return
         shown = f"[{host}]" if ":" in host else host
         typer.echo(
-            t(f"{served.name} answers at", f"{served.name} 的地址：")
+            t("{name} answers at", name=served.name)
             + f" http://{shown}:{port}/v1  "
             + t(
-                f"({served.max_length} tokens, {served.places.num_running} at a time)",
-                f"（{served.max_length} token，并发 {served.places.num_running}）",
+                "({max_length} tokens, {num_running} at a time)",
+                max_length=served.max_length,
+                num_running=served.places.num_running,
             )
         )
         sys.stdout.flush()

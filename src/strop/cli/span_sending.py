@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from strop.errors import StoreError
-from strop.observability.tracing import CONTENT_SWITCH, SWITCH
-from strop.server.secret import open_signer
-from strop.server.span_access import job_token
+from strop.service.secret import open_signer
+from strop.service.span_access import job_token
 from strop.store.home import SERVER_FILE, home
+from strop.tracing.tracing import CONTENT_SWITCH, SWITCH
 
 _FIXED = {
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",

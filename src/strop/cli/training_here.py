@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from strop.bilingual import both
 from strop.cli.interrupts import ending_text
+from strop.locales import msg
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.cli.session import Session
-    from strop.pipeline.course import RunResult
-    from strop.schema.config import JobConfig
+    from strop.config.job import JobConfig
+    from strop.rl.trainer import RunResult
 
 
 def train_here(
@@ -37,7 +37,7 @@ def train_here(
 ) -> tuple[RunResult, Session | OfflineSession]:
     """Open a session and train in it, without a server, with live progress."""
     from strop.cli.progress import LiveProgress
-    from strop.pipeline.stop import StopFlag
+    from strop.rl.stop import StopFlag
 
     opened, train = kind_of_run(config)
 
@@ -50,7 +50,7 @@ def train_here(
             with live:
                 result = await train(
                     session.config,
-                    session.machines,
+                    session.backends,
                     session.training,
                     session.validation,
                     job_id=session.job_id,
@@ -69,11 +69,11 @@ def kind_of_run(config: JobConfig) -> tuple[Any, Any]:
     """The session a job is opened in and the flow that runs in it; both kinds are called alike."""
     if config.training_type.offline:
         from strop.cli.offline_session import open_offline_session
-        from strop.pipeline.offline import train_offline
+        from strop.rl.offline import train_offline
 
         return open_offline_session, train_offline
     from strop.cli.session import open_session
-    from strop.pipeline.loop import train
+    from strop.rl.loop import train
 
     return open_session, train
 
@@ -85,7 +85,7 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     The name is `tuned_model_name`, else the job's id; where it stands for other weights already, the next
     `NAME-v2`, `NAME-v3` ... that is free.
     """
-    from strop.policy.checkpoint import read_manifest
+    from strop.learners.local.checkpoint import read_manifest
     from strop.schema.job import Checkpoint
     from strop.store.checkpoints import checkpoint_id
     from strop.store.jobs import name_output
@@ -113,10 +113,10 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     if model.name != wanted:
         with database.write() as writing:
             name_output(writing, session.job_id, model.name)
-    text = both(f"published as {model.name}", f"已发布为 {model.name}")
+    text = msg("published as {name}", name=model.name)
     if model.name != wanted:
-        text += both(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
-    session.machines.recorder.event(
+        text += msg(": {wanted} stands for other weights already", wanted=wanted)
+    session.backends.recorder.event(
         "published",
         text,
         step=result.steps,

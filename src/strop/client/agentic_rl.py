@@ -18,7 +18,7 @@ from strop.client.place import find_place
 from strop.client.training import Training
 from strop.client.tuning import Tuning
 from strop.client.wire import Steps
-from strop.schema.shown import StreamItem
+from strop.schema.responses import StreamItem
 
 P = ParamSpec("P")
 T = TypeVar("T")

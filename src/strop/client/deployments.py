@@ -7,7 +7,7 @@ import time
 from strop.client.files import segment
 from strop.client.wire import Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import ModelError, UnavailableError
-from strop.schema.shown import DeploymentInfo, Listed
+from strop.schema.responses import DeploymentInfo, Listed
 
 _POLL_S = 0.5
 

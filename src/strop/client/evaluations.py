@@ -14,7 +14,7 @@ from strop.client.tuning import Tuning
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import ConfigError, Problem, UnavailableError
 from strop.schema.job import JobStatus
-from strop.schema.shown import EvaluationInfo, Listed
+from strop.schema.responses import EvaluationInfo, Listed
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from strop.client.wire import LONG_S, Call, Steps, listed, typed
 from strop.errors import ConfigError, Problem, UnavailableError
-from strop.schema.shown import FileInfo, Listed
+from strop.schema.responses import FileInfo, Listed
 
 MAX_BYTES = 1024**3
 PAGE = 100
@@ -55,7 +55,7 @@ def get(file_id: str) -> Steps[FileInfo]:
     """One file.
 
     Raises:
-        MissingError: there is none of that id.
+        MissingError: there is no file with that id.
     """
     return typed(FileInfo, (yield Call(method="GET", path=f"files/{segment(file_id)}", answer="data")))
 
@@ -80,5 +80,5 @@ def segment(text: str) -> str:
     from urllib.parse import quote
 
     if not text or text in (".", ".."):
-        raise ConfigError("request", [Problem(place="id", message=f"{text!r} is none")])
+        raise ConfigError("request", [Problem(place="id", message=f"{text!r} is not an id")])
     return quote(text, safe="")

@@ -18,7 +18,7 @@ from strop.client.wire import LONG_S, Call, Pause, Steps, typed, without_empty
 from strop.errors import ConfigError, FunctionError, Problem, UnavailableError
 from strop.functions.validation import validation_text
 from strop.schema.function import INPUT_OF, OUTPUT_OF, FunctionInput, FunctionOutput, FunctionType
-from strop.schema.shown import FunctionInfo, InstanceInfo
+from strop.schema.responses import FunctionInfo, InstanceInfo
 
 _POLL_S = 1.0
 _ROUTES = {
@@ -161,7 +161,7 @@ def make_layer(requirements: str, *, say: Callable[[str], None] | None = None) -
                 return Layer(layer_code=code, log=log)
             case "FAILED":
                 tail = "\n".join(log.splitlines()[-15:])
-                raise FunctionError(f"the environment cannot be built:\n{tail}", fix="mend the requirements")
+                raise FunctionError(f"the environment cannot be built:\n{tail}", fix="fix the requirements")
             case _:
                 if say is not None and not told:
                     say("building the environment of the functions")
@@ -248,7 +248,7 @@ def call(
     """Call an instance once; of a registered function (`ro-...`, `rw-...`) one is started and ended for it.
 
     Raises:
-        ConfigError: the input is none of the function's kind. FunctionError: the call failed; says why.
+        ConfigError: the input is not of the function's kind. FunctionError: the call failed; says why.
     """
     if "-ins-" in target:
         found = yield from instance(target)
@@ -330,7 +330,7 @@ def _not_packed(bundle: Bundle, file: str) -> tuple[str, str] | None:
 
 
 def _requirements(root: Path, name: str) -> str:
-    """The text, "" where there is none or where it asks for nothing."""
+    """The text, "" where there is no file or it asks for nothing."""
     path = root / name
     if not name or not path.is_file():
         return ""

@@ -10,7 +10,7 @@ from strop.client.files import segment
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import UnavailableError
 from strop.schema.job import JobStatus
-from strop.schema.shown import (
+from strop.schema.responses import (
     CheckpointInfo,
     EventInfo,
     FindingInfo,
@@ -21,7 +21,6 @@ from strop.schema.shown import (
     SpanInfo,
     TrajectoryInfo,
 )
-from strop.schema.submission import LocalRun
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 
@@ -116,17 +115,6 @@ def tail(job_id: str, *, lines: int = 100) -> Steps[tuple[list[str], int]]:
 def stream_path(job_id: str, *, progress: bool) -> str:
     """Where a job's stream is."""
     return _path(job_id, "stream") + ("?progress=true" if progress else "")
-
-
-def run(asked: LocalRun) -> Steps[JobInfo]:
-    """Let a private server train a job file of this machine.
-
-    Raises:
-        RequestError: everything that is wrong with it and with its rows.
-    """
-    body = asked.model_dump(mode="json")
-    reply = yield Call(method="POST", path="runs", body=body, idempotent=False, timeout_s=LONG_S)
-    return typed(JobInfo, reply)
 
 
 def events(job_id: str, *, kind: str | None = None) -> Steps[list[EventInfo]]:

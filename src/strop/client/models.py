@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strop.client.files import segment
 from strop.client.wire import Call, Steps, listed, typed
-from strop.schema.shown import Listed, ModelInfo
+from strop.schema.responses import Listed, ModelInfo
 
 
 def list_(*, page_no: int = 1, page_size: int = 10, source: str | None = None) -> Steps[Listed[ModelInfo]]:

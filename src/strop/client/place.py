@@ -12,8 +12,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.errors import AccessError, ConfigError, Problem, UnavailableError
+from strop.processes.mark import ProcessMark, is_gone
 from strop.store.home import KEY_FILE, SERVER_FILE, home
-from strop.store.processes import ProcessMark, is_gone
 
 API = "/api/v1"
 URL_VARIABLE = "STROP_URL"
@@ -42,7 +42,7 @@ def find_place(base_url: str | None = None, api_key: str | None = None) -> Place
     """The argument, else the environment, else the server that runs in this home.
 
     Raises:
-        ConfigError: an address that is none. UnavailableError: no server is named and none runs here.
+        ConfigError: an invalid address. UnavailableError: no server is named and none runs here.
         AccessError: no key; nothing has been sent.
     """
     given = base_url or os.environ.get(URL_VARIABLE)
@@ -56,7 +56,7 @@ def find_place(base_url: str | None = None, api_key: str | None = None) -> Place
         raise AccessError(f"no API key for {url}", fix=f"set {KEY_VARIABLE}, or give api_key=")
     if not key.isascii() or not key.isprintable() or " " in key:
         raise AccessError(
-            "the API key is none: it has blanks or strange characters", fix=f"check {KEY_VARIABLE}"
+            "the API key is invalid: it contains blanks or unusual characters", fix=f"check {KEY_VARIABLE}"
         )
     return Place(url=url, api_key=key)
 

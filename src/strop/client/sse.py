@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from strop.client.wire import unreachable
 from strop.errors import UnavailableError
-from strop.schema.shown import JobInfo, StreamItem, stream_item
+from strop.schema.responses import JobInfo, StreamItem, stream_item
 
 MAX_SILENT_TRIES = 6
 """Connections in a row that fail before they say anything new."""

@@ -15,7 +15,7 @@ from strop.client.wire import Steps
 from strop.errors import ConfigError, Problem
 from strop.schema.function import FunctionInput, FunctionOutput, FunctionType
 from strop.schema.job import JobStatus
-from strop.schema.shown import (
+from strop.schema.responses import (
     CheckpointInfo,
     DeploymentInfo,
     JobInfo,
@@ -159,7 +159,7 @@ class Training:
         """Call an instance once. A function's own id will do: an instance is then started and ended for it.
 
         Raises:
-            ConfigError: the input is none of the function's kind. FunctionError: the call failed; says why.
+            ConfigError: the input is not of the function's kind. FunctionError: the call failed; says why.
         """
         if input_data is None:
             raise ConfigError("input", [Problem(place="input_data", message="missing")])

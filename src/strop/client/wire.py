@@ -27,7 +27,7 @@ from strop.errors import (
     TooLargeError,
     UnavailableError,
 )
-from strop.schema.shown import Listed
+from strop.schema.responses import Listed
 
 MAX_TRIES = 4
 _FIRST_WAIT_S = 0.25

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from strop.observability.ark_view import by_ark_name
-from strop.observability.metrics import UnknownMetricError, metric
-from strop.observability.metrics_doc import GROUP_TITLES
+from strop.tracing.ark_view import by_ark_name
+from strop.tracing.metrics import UnknownMetricError, metric
+from strop.tracing.metrics_doc import GROUP_TITLES
 
 MUST_SEE = (
     "critic/rewards",

@@ -19,13 +19,14 @@ from strop.console.chat import conversation
 from strop.console.drawings import histogram, scatter, shade
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import BASE, LARGEST
+from strop.console.requests import CallerHere, ServicesHere
 from strop.console.tokens import tokenizer_of, tokens_of
 from strop.errors import MissingError
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job
-from strop.server.job_views import trajectory_shown
-from strop.server.replies import without_nulls
-from strop.server.services import CallerHere, Services, ServicesHere
+from strop.schema.responses import without_nulls
+from strop.service.job_history import trajectory_values
+from strop.service.services import Services
 from strop.store.jobs import get_job
 from strop.store.trajectory_lists import (
     Brief,
@@ -250,7 +251,7 @@ def raw(services: ServicesHere, caller: CallerHere, job_id: str, key: Key) -> Re
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         _, recorded = get_by_key(session, job_id, key)
-    body = orjson.dumps(without_nulls(trajectory_shown(recorded)), option=orjson.OPT_INDENT_2)
+    body = orjson.dumps(without_nulls(trajectory_values(recorded)), option=orjson.OPT_INDENT_2)
     return Response(body, media_type="application/json")
 
 

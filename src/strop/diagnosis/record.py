@@ -13,9 +13,9 @@ from statistics import fmean
 
 from strop.diagnosis.answers import Answer, is_empty, is_garbled, last_answer, markup, repetition, top_word
 from strop.diagnosis.stats import correlation
-from strop.observability.metrics import metric
 from strop.schema.finding import Curve, Witness
 from strop.schema.trajectory import Group, Trajectory
+from strop.tracing.metrics import metric
 
 WINDOW = 60
 """Steps that are kept of each curve, besides its first ones."""
@@ -61,7 +61,7 @@ class History:
 
 
 class Record:
-    """The run as the rules see it. `step` is the newest one told."""
+    """The run as the rules see it. `step` is the newest one reported."""
 
     def __init__(self, algorithm: str) -> None:
         self.algorithm = algorithm

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from strop.functions.callables import method_of, name_of
 from strop.functions.processor import AbstractGroupRewardProcessor, AbstractProcessor
 from strop.functions.rl_types import RewardFunctionResult, RewardStatus
 from strop.schema.function import (
@@ -71,22 +72,17 @@ def is_ark(found: object) -> bool:
 def hosted_ark(function: Callable[..., Any]) -> type[AbstractProcessor[Any, Any]]:
     """A class of ours that calls it."""
 
-    def process(self: Any, input: GroupRewardInput) -> GroupRewardOutput:
-        body = _body(input)
-        return _output(function(*_arguments(body)), body, input)
-
-    async def process_async(self: Any, input: GroupRewardInput) -> GroupRewardOutput:
-        body = _body(input)
-        return _output(await function(*_arguments(body)), body, input)
-
-    is_async = inspect.iscoroutinefunction(function)
     members = {
-        "process": process_async if is_async else process,
+        "process": method_of(
+            function,
+            lambda input: _arguments(_body(input)),
+            lambda result, input: _output(result, _body(input), input),
+        ),
         "code_of_raise": ENDS_JOB,  # to Ark, an exception is a failure
         "speaks_ark": True,
         "__module__": function.__module__,
     }
-    return type(function.__name__, (AbstractGroupRewardProcessor,), members)
+    return type(name_of(function), (AbstractGroupRewardProcessor,), members)
 
 
 def is_ark_body(values: object) -> bool:

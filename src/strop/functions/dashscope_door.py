@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from strop import observability
+from strop import tracing as observability
 from strop.functions import processor, rl_types, sub_rewards
 from strop.schema import function as data
 

@@ -1,6 +1,6 @@
 """Preset rewards by name: what each is called, its parameters and their checks, made from its own signature.
 
-`pipeline.reward_rules` checks a job's parameters here, the worker calls the presets through here, and
+`config.rules` checks a job's parameters here, the worker calls the presets through here, and
 docs/rewards.md has its table from here. Importing this loads none of the libraries that presets compare with.
 """
 

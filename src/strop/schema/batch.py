@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +14,12 @@ class Sequence:
         token_ids, loss_mask, behaviour_logprobs, temperatures: (T,). The mask is True exactly on tokens the
         policy sampled; the other two hold 0.0 and 1.0 elsewhere. The first token is never sampled.
         token_advantages, reference_logprobs: one a sampled token, in order, or empty: then the advantage is
-        `advantage` everywhere, and the learner computes the reference's logprobs where it needs them.
+        `advantage` everywhere, and no term needs the reference.
         returns, old_values: likewise; old values are empty without a critic.
+        old_logprobs: those of the step's start; empty where this very pass computes them, ratio 1.
+        teacher_logprobs: NaN where the teacher does not know the token; with them, a token's advantage is the
+        teacher's logprob minus the old one.
+        kept: what rejection leaves of the sampled tokens; empty for all of them.
     Units:
         reward and advantage are the rollout's. `weight` is this sequence's share of the rollout's sampled
         tokens: a rollout weighs the same however many sequences it gave.
@@ -33,10 +38,19 @@ class Sequence:
     reference_logprobs: tuple[float, ...] = ()
     returns: tuple[float, ...] = ()
     old_values: tuple[float, ...] = ()
+    old_logprobs: tuple[float, ...] = ()
+    teacher_logprobs: tuple[float, ...] = ()
+    kept: tuple[bool, ...] = ()
 
     @property
     def num_loss_tokens(self) -> int:
         return sum(self.loss_mask)
+
+    @property
+    def sampled_behaviour(self) -> tuple[float, ...]:
+        """The behaviour logprobs of the sampled tokens alone, in order."""
+        pairs = zip(self.loss_mask, self.behaviour_logprobs, strict=True)
+        return tuple(value for sampled, value in pairs if sampled)
 
     @property
     def has_advantage(self) -> bool:
@@ -86,6 +100,47 @@ class MiniBatch:
     packs: tuple[Pack, ...]
     num_rollouts: int
     num_loss_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossNormalizer:
+    """The denominators of a loss, counted over all packs of an update: its parts add up to the whole, however
+    they are cut or spread over processes.
+
+    Units:
+        num_tokens: taught tokens; learning from rows, weighted ones. num_rollouts: rollouts that kept a
+        token. num_pairs: compared answers.
+    """
+
+    num_tokens: float
+    num_rollouts: int = 0
+    num_pairs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardResult:
+    """What one forward pass over packs found.
+
+    Shapes:
+        logprobs: one row a sequence, in the order of the packs: its sampled tokens' under the weights of now,
+        or, of a critic, the values of their contexts.
+    Units:
+        entropy: the sum over the tokens that count. metrics: under their registry names, parts of the values
+        of the whole update, which add up; `tokens` and `drift_tokens` count what some of them are sums over.
+    """
+
+    logprobs: tuple[tuple[float, ...], ...] = ()
+    entropy: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimStep:
+    """Whether the weights were moved, and the global norm of the gradient before clipping. A norm that is not
+    finite moves nothing."""
+
+    applied: bool
+    grad_norm: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a metric is; `observability.metrics` declares them all."""
+"""What a metric is; `tracing.metrics` declares them all."""
 
 from __future__ import annotations
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
+"""What a published model may be called: it becomes a folder."""
+
 BUNDLED = "smollm2-135m"
 """The small model that needs no hub."""
 

@@ -1,4 +1,4 @@
-"""What every section of a job file is made of."""
+"""What every section of a job file is made of, and how its keys contradict each other."""
 
 from __future__ import annotations
 
@@ -27,5 +27,13 @@ class Section(BaseModel):
     @classmethod
     def _not_lost(cls, value: Any) -> Any:
         if isinstance(value, float) and 0 < abs(value) < SMALLEST:
-            raise PydanticCustomError("too_near_zero", "too near 0 to be told from it")
+            raise PydanticCustomError("too_near_zero", "too close to 0 to make a difference")
         return value
+
+
+class Contradiction(ValueError):
+    """Keys that cannot all hold. The text may begin with `key: `; else the keys that it names are meant."""
+
+    def __init__(self, text: str, *, fix: str | None = None) -> None:
+        super().__init__(text)
+        self.fix = fix or ("remove it" if "has no effect" in text else "change or remove it")

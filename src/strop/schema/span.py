@@ -22,11 +22,11 @@ JOB_ID = "bailian.agentic_rl.job_id"
 IDS = (JOB_ID, ROLLOUT_ID, SAMPLE_ID, ATTEMPT_ID)
 """Attributes of every span of a rollout; also the keys of its W3C baggage."""
 
-GATEWAY_SCOPE = "strop.gateway"
+GATEWAY_SCOPE = "strop.inference.gateway"
 """Who makes the spans that come by themselves: for agents that trace nothing."""
 
 
-CALLER_SCOPE = "strop.runtime"
+CALLER_SCOPE = "strop.workers"
 """Who makes the spans of a function that makes none: whoever calls it."""
 
 

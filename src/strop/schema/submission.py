@@ -9,24 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-ELSEWHERE = frozenset(
-    {
-        "n_gpus_rollout",
-        "nnodes_rollout",
-        "n_gpus_training",
-        "nnodes_training",
-        "inference_tensor_parallel_size",
-        "inference_gpu_memory_utilization",
-        "tensor_model_parallel_size",
-        "pipeline_model_parallel_size",
-        "sequence_parallel_size",
-        "expert_model_parallel_size",
-    }
-)
-"""Hyper-parameters that lay a job out over a cloud's machines; here they choose nothing, and an event says
-so.
-"""
-
 
 class Wanted(StrEnum):
     """What the job's owner wants of its trainer; the trainer looks at it between phases."""
@@ -37,9 +19,9 @@ class Wanted(StrEnum):
 
 
 class LocalRun(BaseModel):
-    """What `strop run` asks of the private server that it keeps: a job file of this machine.
+    """What `strop run` was asked to train in its own process: a job file of this machine.
 
-    `overrides` and `given_by` are those of `pipeline.config.load_job`; `out` is the folder
+    `overrides` and `given_by` are those of `config.loading.load_job`; `out` is the folder
     for its checkpoints, `resume` the checkpoint to go on from, with `accept_changes` also where functions or
     validation rows are other ones since.
     """
@@ -78,8 +60,8 @@ class Submission(BaseModel):
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
     newest checkpoint's step when the last of them had ended.
 
-    `owner` is the process that keeps a private server for this one job, as `store.processes` writes it: with
-    it the job ends, and no other server looks after it. Then `request` is a `LocalRun`.
+    `owner` is the `strop run` that trains the job in its own process, as `processes.mark` writes it: the job
+    ends with it, and no server looks after it. Then `request` is a `LocalRun`.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -82,7 +82,7 @@ class Blobs:
         return sink.finish()
 
     def begin(self, key: str) -> Sink:
-        """A blob to be written in pieces; it is there once `finish` was called."""
+        """A blob to be written in pieces; it exists once `finish` was called."""
         with _refusals(self.url):
             place = self._place(key)
             self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
@@ -104,7 +104,7 @@ class Blobs:
     @contextmanager
     def open(self, key: str) -> Generator[IO[bytes]]:
         """Raises:
-        MissingError: there is no such blob. StoreError: the store refused.
+        MissingError: the blob does not exist. StoreError: the store refused.
         """
         with _refusals(self.url):
             try:
@@ -124,14 +124,14 @@ class Blobs:
             return bool(self._fs.exists(self._place(key)))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a blob its final key; an equal one that is there already gives way."""
+        """Give a blob its final key, in the place of an equal one."""
         with _refusals(self.url):
             target = self._place(new)
             self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
             self._fs.mv(self._place(old), target)
 
     def delete(self, key: str) -> None:
-        """Harmless when there is no such blob."""
+        """Harmless when the blob does not exist."""
         with _refusals(self.url):
             try:
                 self._fs.rm_file(self._place(key))
@@ -141,7 +141,7 @@ class Blobs:
     def _place(self, key: str) -> str:
         parts = key.split("/")
         if not all(parts) or any(part.startswith(".") or "\\" in part for part in parts):
-            raise ValueError(f"{key!r} is no key")
+            raise ValueError(f"{key!r} is not a key")
         return f"{self._root.rstrip('/')}/{key}"
 
 

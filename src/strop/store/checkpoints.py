@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from sqlalchemy import UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
-from strop.schema.job import Checkpoint
+from strop.schema.job import Checkpoint, Job
+from strop.schema.training import best_validated
 from strop.store.columns import UtcTime, Written
 from strop.store.jobs import workspace_of
 from strop.store.tables import Base, of_job
@@ -45,6 +47,13 @@ class CheckpointRow(Base):
         )
 
 
+def best_checkpoint(job: Job, checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+    """Of the checkpoints that are still there, the one that validated best: with the lowest loss where the
+    job learns from rows, else with the highest reward."""
+    there = [one for one in checkpoints if one.removed_at is None]
+    return best_validated(there, lower_is_better=job.training_type.lower_is_better)
+
+
 def checkpoint_id(job_id: str, step: int) -> str:
     """One checkpoint a step, so the name says both.
 
@@ -74,7 +83,7 @@ def mark_published(session: Session, checkpoint_id: str) -> None:
 
 
 def mark_removed(session: Session, folder: Path) -> None:
-    """Say that a folder is gone, of whatever job: a resumed run tidies up after the one it goes on from."""
+    """Note that a folder is gone, of whichever job: a resumed run also removes older checkpoints."""
     gone = (CheckpointRow.folder == str(folder)) & CheckpointRow.removed_at.is_(None)
     session.execute(update(CheckpointRow).where(gone).values(removed_at=datetime.now(UTC)))
 

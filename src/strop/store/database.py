@@ -153,7 +153,7 @@ def _make_private(file: Path) -> None:
             f"cannot make the folder {str(file.parent)!r} for the database: {error.strerror}",
             fix="set STROP_HOME to a folder that can be written",
         ) from error
-    # One that is there is not touched: closing any descriptor of a file drops all locks that this process has
+    # An existing file is not touched: closing any descriptor of a file drops all locks that this process has
     # on it, SQLite's too, and another process would take the log away from under its connections.
     # A link is followed first: SQLite would make what it points to with the mode that everything gets.
     with suppress(OSError):  # one that cannot be opened is told by SQLite
@@ -185,7 +185,7 @@ def _postgres_settings(connection: DBAPIConnection, _record: object) -> None:
 
 
 def _postgres_begin(connection: Connection) -> None:
-    """Else two writers could check the same state, and who follows ids could miss one that comes late."""
+    """Otherwise two writers could check the same state, and a reader that follows ids could miss one."""
     if _writes(connection):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK})")
 

@@ -96,7 +96,7 @@ def change_deployment(
 def move_deployment(
     session: Session, deployed_model: str, status: DeploymentStatus, *, error: str | None = None
 ) -> Deployment:
-    """Move it to `status` and set its `error`; staying where it is is no move and allowed.
+    """Move it to `status` and set its `error`; staying at its status is allowed.
 
     Raises:
         MissingError: no such deployment. ConflictError: `ALLOWED_MOVES` has no way from where it is.
@@ -122,7 +122,7 @@ def move_deployment(
 
 
 def forget_deployment(session: Session, deployed_model: str) -> None:
-    """Remove the row; harmless when there is none."""
+    """Remove the row; harmless when it does not exist."""
     row = session.get(DeploymentRow, deployed_model)
     if row is not None:
         session.delete(row)

@@ -72,7 +72,7 @@ def numbered_files(
 
 
 def forget_file(session: Session, file_id: str, *, workspace_id: str) -> StoredFile:
-    """Remove the record. Returns it; whoever calls removes the blob if `is_held` says no.
+    """Remove the record. Returns it; the caller removes the blob unless `is_held`.
 
     Raises:
         MissingError: no such file in that workspace.

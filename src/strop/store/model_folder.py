@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 
 from strop.errors import ModelError
-from strop.schema.config import MODEL_NAME
-from strop.schema.model import BUNDLED, BUNDLED_NAMES
+from strop.schema.model import BUNDLED, BUNDLED_NAMES, MODEL_NAME
 from strop.store.home import home
 
 _NAME = re.compile(MODEL_NAME)
@@ -21,7 +20,7 @@ def models_folder() -> Path:
 
 
 def published_folder(name: str) -> Path | None:
-    """Where the published model `name` lies; None if there is none."""
+    """The folder of the published model `name`; None if it does not exist."""
     if not _NAME.fullmatch(name):
         return None
     folder = models_folder() / name

@@ -141,7 +141,7 @@ def remove_model(session: Session, name: str) -> NamedModel:
 
 def taken(name: str) -> ConflictError:
     return ConflictError(
-        f"the model name {name!r} is taken, and what it stands for does not change",
+        f"the model name {name!r} is taken",
         fix="choose another name, or remove that one first: strop models remove NAME",
     )
 

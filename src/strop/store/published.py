@@ -22,9 +22,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.errors import CheckpointError, ConflictError, ModelError
-from strop.schema.job import Checkpoint
+from strop.schema.job import Checkpoint, Job
 from strop.schema.model import Lineage, ModelKind, NamedModel
-from strop.store.checkpoints import mark_published
+from strop.store.checkpoints import best_checkpoint, mark_published
 from strop.store.database import Database
 from strop.store.events import list_events
 from strop.store.jobs import get_job
@@ -49,15 +49,14 @@ def check_free(session: Session, name: str) -> None:
         raise taken(name)
 
 
-def choose_checkpoint(checkpoints: Sequence[Checkpoint], which: str) -> Checkpoint:
+def choose_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], which: str) -> Checkpoint:
     """`last`, `best` (by validation; of equals the newest), a step's number or a checkpoint's id.
 
     Raises:
         CheckpointError: nothing fits; says what there is.
     """
     if which == "best":
-        measured = [one for one in checkpoints if one.validation is not None]
-        best = max(measured, key=lambda one: (one.validation, one.step), default=None)
+        best = best_checkpoint(job, checkpoints)
         if best is not None:
             return best
     elif which == "last" and checkpoints:

@@ -14,6 +14,11 @@ from strop.errors import StoreError
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
+_FIRST = "0009"
+_BEFORE_THE_FIRST = frozenset(f"000{number}" for number in range(1, 9))
+_LAST_TO_KNOW_THEM = "d010c66"
+"""The last commit whose migrations began at 0001."""
+
 
 @cache
 def newest_revision() -> str:
@@ -26,7 +31,7 @@ def upgrade(connection: Connection, url: str) -> None:
     """Run the migrations that are missing, inside the caller's transaction.
 
     Raises:
-        StoreError: the database has a revision this code does not know: a newer Strop wrote it.
+        StoreError: this code does not know the database's revision: it is newer, or older than the first.
     """
     found = revision_of(connection)
     if found == newest_revision():
@@ -40,11 +45,23 @@ def upgrade(connection: Connection, url: str) -> None:
     config.attributes["connection"] = connection
     scripts = ScriptDirectory.from_config(config)
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
-        raise StoreError(
-            f"the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
-            fix="upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database",
-        )
+        raise _unknown(found, url)
     command.upgrade(config, "head")
+
+
+def _unknown(found: str, url: str) -> StoreError:
+    if found in _BEFORE_THE_FIRST:
+        return StoreError(
+            f"the database {url} has schema {found!r}, which a development version from before Strop's first "
+            f"release wrote; this one upgrades from {_FIRST!r} on",
+            fix="open it once with the last version that can upgrade it "
+            f"(git checkout {_LAST_TO_KNOW_THEM} && pip install . && strop jobs list), then with this one; "
+            "or point STROP_HOME or STROP_DATABASE_URL at another database",
+        )
+    return StoreError(
+        f"the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
+        fix="upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database",
+    )
 
 
 def revision_of(connection: Connection) -> str | None:

@@ -61,8 +61,8 @@ def submissions_of(session: Session, job_ids: list[str]) -> dict[str, Submission
 
 
 def unfinished(session: Session, *, owner: str | None = None) -> list[tuple[Job, Submission]]:
-    """Every submitted job that has not ended, oldest first: what a supervisor looks after. Those of a private
-    server are its `owner`'s alone."""
+    """Every submitted job that has not ended, oldest first: what a supervisor looks after. Those of a
+    `strop run` are their `owner`'s alone."""
     living = [status.value for status, targets in ALLOWED_MOVES.items() if targets]
     query = (
         select(JobRow, SubmissionRow)

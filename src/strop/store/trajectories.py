@@ -229,7 +229,7 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
     """One trajectory with its turns; of several steps with this rollout id, the latest or `step`'s.
 
     Raises:
-        MissingError: none such.
+        MissingError: the job has no such trajectory.
     """
     query = (
         select(TrajectoryRow)

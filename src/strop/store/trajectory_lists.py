@@ -192,7 +192,7 @@ def texts_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
-    """The recorded steps around one: None where there is none."""
+    """The recorded steps around one; None where no such step is recorded."""
 
     first: int | None
     last: int | None
@@ -310,7 +310,7 @@ def get_by_key(session: Session, job_id: str, key: int) -> tuple[Brief, Recorded
     """One trajectory with its turns.
 
     Raises:
-        MissingError: the job has none of that key.
+        MissingError: the job has no trajectory of that key.
     """
     row = session.get(TrajectoryRow, key)
     if row is None or row.job_id != job_id:

@@ -147,14 +147,14 @@ class Writer:
             if self._refusal is None:
                 _log.error("nothing can be recorded for now; all is kept and tried again: %s", refusal)
         elif self._refusal is not None:
-            _log.warning("recording goes on")
+            _log.warning("records are written again")
         self._refusal = refusal
 
     def _write(self, batch: Sequence[Write]) -> tuple[int, StoreError | None]:
         """Returns how many are done with, and the refusal that stopped the rest."""
         try:
             self._commit(batch)
-        except Exception as error:  # noqa: BLE001  the edge of this thread: nobody above would see it
+        except Exception as error:  # noqa: BLE001  the edge of this thread: nothing above would see it
             refusal = _refusal_in(error)
             if refusal is not None:
                 return 0, refusal

@@ -9,7 +9,7 @@ from pathlib import Path
 from fakes.server import Server, eventually, serving
 from strop import Client
 from strop.schema.job import Event, JobStatus
-from strop.schema.shown import EventInfo, JobInfo, StreamItem
+from strop.schema.responses import EventInfo, JobInfo, StreamItem
 from strop.store.events import record_event
 from strop.store.jobs import move_job
 

@@ -13,11 +13,11 @@ import pytest
 
 from fakes.replicas import Barracks
 from fakes.sampler import until
-from strop.cli.flow import PipelineFlow
-from strop.gateway.listening import GuestServer, bind
-from strop.server.app import create_app
-from strop.server.fleet import Patience
-from strop.server.settings import Settings
+from strop.cli.checking import PipelineFlow
+from strop.doors.app import create_app
+from strop.inference.chat.endpoint import GuestServer, bind
+from strop.service.fleet import Patience
+from strop.service.settings import Settings
 from strop.store.keys import create_key, ensure_workspace
 from strop.store.models import register_model
 

@@ -227,7 +227,7 @@ async def test_an_adapter_that_could_not_be_dropped_at_once_is_dropped_later(
         return post(self, url, **more)
 
     monkeypatch.setattr(aiohttp.ClientSession, "post", losing_the_first)
-    monkeypatch.setattr("strop.server.shared_base._AGAIN_S", 0.01)
+    monkeypatch.setattr("strop.service.shared_base._AGAIN_S", 0.01)
     await plane.output("DELETE", "/deployments/dog-a")
     await until(lambda: replica.models[1:] == ["cat-a"])
     assert len(lost) == 1

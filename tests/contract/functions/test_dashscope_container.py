@@ -99,9 +99,9 @@ async def ours(
     folder: Path, name: str, inputs: list[dict[str, Any]], *, with_package: bool = False
 ) -> list[Any]:
     """The worker's own answers, byte by byte what it sends; by the import door, or with the real package."""
-    from strop.runtime.masking import Mask
-    from strop.runtime.process import WorkerProcess
-    from strop.runtime.spec import WorkerSpec
+    from strop.workers.masking import Mask
+    from strop.workers.process import WorkerProcess
+    from strop.workers.spec import WorkerSpec
 
     (packages,) = (environment("2.0.2").parent / "lib").glob("python*/site-packages")
     env = {"PYTHONPATH": str(packages)} if with_package else {}

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from fakes.development_guide import INPUTS, OUTPUTS, write_functions
-from strop.runtime.instance import Instance, new_client
-from strop.runtime.spec import WorkerSpec
 from strop.schema.function import INPUT_OF
+from strop.workers.instance import Instance, new_client
+from strop.workers.spec import WorkerSpec
 
 
 async def through_our_worker(root, name, values):

@@ -16,9 +16,9 @@ RIGHT = "```python\nprint(sum(map(int, input().split())))\n```"
 LEARNT_BY_HEART = "```python\nprint(3)\n```"
 
 
-def test_stdin_cases_give_all_or_nothing_or_a_share(house):
+def test_stdin_cases_give_all_or_nothing_or_a_share(sandbox):
     def score(text, **more):
-        return code_tests(text, SUM, url=house.url, language="python", **more)
+        return code_tests(text, SUM, url=sandbox.url, language="python", **more)
 
     assert score(RIGHT) == 1.0
     assert score(LEARNT_BY_HEART) == 0.0
@@ -36,10 +36,10 @@ def test_stdin_cases_give_all_or_nothing_or_a_share(house):
         ("import os; os._exit(0)", 0.0),
     ],
 )
-def test_test_code_counts_only_when_it_was_run_to_its_end(house, body, expected):
+def test_test_code_counts_only_when_it_was_run_to_its_end(sandbox, body, expected):
     text = f"```python\ndef add(a, b):\n    {body}\n```"
     tests = "assert add(2, 3) == 5\nassert add(-1, 1) == 0"
-    assert code_tests(text, tests, url=house.url, language="python", tests="code") == expected
+    assert code_tests(text, tests, url=sandbox.url, language="python", tests="code") == expected
 
 
 PRINTS_ALL_IT_CAN_READ = """
@@ -52,22 +52,22 @@ os._exit(0)
 """
 
 
-def test_an_answer_that_prints_what_it_can_read_has_run_no_test(house):
+def test_an_answer_that_prints_what_it_can_read_has_run_no_test(sandbox):
     text = f"```python\n{PRINTS_ALL_IT_CAN_READ}```"
-    assert code_tests(text, "assert 1", url=house.url, language="python", tests="code") == 0.0
+    assert code_tests(text, "assert 1", url=sandbox.url, language="python", tests="code") == 0.0
 
 
-def test_test_code_runs_as_a_program_of_its_own_would(house):
+def test_test_code_runs_as_a_program_of_its_own_would(sandbox):
     text = "```python\nfrom __future__ import annotations\ndef f(x: Unknown): return 'é'\n```"
     tests = "import inspect\nassert __name__ == '__main__' and 'Unknown' in inspect.getsource(f)\nassert f(1) == 'é'"
-    assert code_tests(text, tests, url=house.url, language="python", tests="code") == 1.0
+    assert code_tests(text, tests, url=sandbox.url, language="python", tests="code") == 1.0
 
 
-def test_as_a_reward_it_reads_the_rows_own_cases_and_fails_for_an_unknown_language(house):
+def test_as_a_reward_it_reads_the_rows_own_cases_and_fails_for_an_unknown_language(sandbox):
     def output(language):
         message = {"role": "assistant", "content": RIGHT}
         values = {"agent_output": {"messages": [message], "rollout_extra": {"cases": SUM}}}
-        reward = PresetReward("code_tests", {"url": house.url, "language": language, "reference": "cases"})
+        reward = PresetReward("code_tests", {"url": sandbox.url, "language": language, "reference": "cases"})
         return reward.process(RewardInput.model_validate(values))
 
     scored = output("python")

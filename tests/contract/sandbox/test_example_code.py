@@ -42,9 +42,9 @@ def test_validation_asks_what_training_never_does_and_never_twice() -> None:
     assert not set(asked) & {row["messages"][-1]["content"] for row in rows("train")}
 
 
-def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_same(house) -> None:
+def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_same(sandbox) -> None:
     rng = Random(1)
-    with score(house.url, whole=True) as scored:
+    with score(sandbox.url, whole=True) as scored:
         for number, task in enumerate(MADE["TASKS"]):
             constant = rng.choice(task.constants)
             row = MADE["row"](rng, number, task, task.wordings[0], constant)
@@ -55,7 +55,7 @@ def test_every_task_has_a_program_that_passes_and_none_that_always_prints_the_sa
             assert metrics(told)["tests_passed"] == (1.0 + 0.25) / 2, task.expression
 
 
-def test_the_solved_examples_do_what_they_are_asked(house) -> None:
+def test_the_solved_examples_do_what_they_are_asked(sandbox) -> None:
     """Each with an input and what a person expects of it."""
     inputs = [
         ("6\n", "7"),
@@ -73,14 +73,14 @@ def test_the_solved_examples_do_what_they_are_asked(house) -> None:
         for expected in [inputs.pop(0)]
     ]
     assert len(shown) == 6
-    with score(house.url) as scored:
+    with score(sandbox.url) as scored:
         for answer, (stdin, stdout) in shown:
             tests = [{"input": {"stdin": stdin}, "output": {"stdout": f"{stdout}\n"}}]
             extra = {"contest_id": 1, "language": "python", "time_limit": "10", "tests": tests}
             assert scored({"messages": [], "extra": extra}, answer) == [1.0], answer
 
 
-def test_an_answer_earns_by_all_its_tests_or_nothing_with_a_block_or_without(house) -> None:
+def test_an_answer_earns_by_all_its_tests_or_nothing_with_a_block_or_without(sandbox) -> None:
     row = next(
         row for row in rows("train") if row["messages"][-1]["content"].endswith("Print the larger one.")
     )
@@ -94,14 +94,14 @@ def test_an_answer_earns_by_all_its_tests_or_nothing_with_a_block_or_without(hou
         "I cannot.",
         "",
     ]
-    before = submissions(house)
-    with score(house.url, whole=True) as scored:
+    before = submissions(sandbox)
+    with score(sandbox.url, whole=True) as scored:
         told = scored(row, *answers, answers[0])
     # Printing the first number is right in two of four tests, and earns nothing.
     assert scores(told) == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
     assert metrics(told)["tests_passed"] == (3 * 1.0 + 2 * 0.5) / 8
     assert metrics(told)["partly"] == 2 / 8
-    assert submissions(house) - before == len(answers)  # the same answer twice is run once
+    assert submissions(sandbox) - before == len(answers)  # the same answer twice is run once
 
 
 def test_without_a_sandbox_no_program_is_wrong() -> None:
@@ -111,17 +111,17 @@ def test_without_a_sandbox_no_program_is_wrong() -> None:
     assert "sandbox: ConnectError" in told.error
 
 
-def test_a_job_is_scored_by_the_sandbox_step_after_step(house, tmp_path: Path) -> None:
+def test_a_job_is_scored_by_the_sandbox_step_after_step(sandbox, tmp_path: Path) -> None:
     save_tiny_model(tmp_path / "model")
-    before = submissions(house)
+    before = submissions(sandbox)
     room = {"max_prompt_length": 400, "max_length": 512}  # its tokens are little more than letters
     small = {"max_steps": 2, "n_rollouts": 2, "batch_size": 2, "max_tokens": 8}
-    done = run_job(house, tmp_path, model=tmp_path / "model", **room, **small)
+    done = run_job(sandbox, tmp_path, model=tmp_path / "model", **room, **small)
     # Nothing that so small a model says is a program, so every group gets one reward.
     assert done.returncode == 1, done.stderr[-3000:]
     assert "nothing was learned" in done.stderr
     assert "Of 2 steps, 2 had nothing to learn from" in done.stderr
-    assert submissions(house) - before == 2 * 2 * 2
+    assert submissions(sandbox) - before == 2 * 2 * 2
 
 
 def first_of(kind: str) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def metrics(output: Any) -> dict[str, float]:
     return output.reward.rewards[0].reward_metrics
 
 
-def run_job(house, folder: Path, **changes: object) -> subprocess.CompletedProcess[str]:
+def run_job(sandbox, folder: Path, **changes: object) -> subprocess.CompletedProcess[str]:
     """The example's job, changed, without its validation."""
     shutil.copytree(EXAMPLE, folder / "code")
     job = folder / "code" / "job.yaml"
@@ -178,7 +178,7 @@ def run_job(house, folder: Path, **changes: object) -> subprocess.CompletedProce
     del told["training"]["hyper_parameters"]["eval_steps"]
     job.write_text(yaml.safe_dump(told))
     settings = [part for name, value in changes.items() for part in ("--set", f"{name}={value}")]
-    env = {**os.environ, "STROP_HOME": str(folder / "home"), "SANDBOX_URL": house.url, "STROP_LANG": "en"}
+    env = {**os.environ, "STROP_HOME": str(folder / "home"), "SANDBOX_URL": sandbox.url, "STROP_LANG": "en"}
     return subprocess.run(
         [sys.executable, "-m", "strop.cli", "run", job, "--out", folder / "run", *settings],
         env=env,
@@ -189,8 +189,8 @@ def run_job(house, folder: Path, **changes: object) -> subprocess.CompletedProce
     )
 
 
-def submissions(house) -> float:
-    lines = house.client.get("/metrics").text.splitlines()
+def submissions(sandbox) -> float:
+    lines = sandbox.client.get("/metrics").text.splitlines()
     return sum(
         float(line.split()[-1]) for line in lines if line.startswith("strop_sandbox_submissions_total")
     )

@@ -93,7 +93,7 @@ def test_a_key_does_not_open_another_workspace_by_its_header(server):
 
 
 def test_a_second_start_makes_no_second_key(own_server):
-    from strop.server.first_key import ensure_first_key
+    from strop.service.first_key import ensure_first_key
 
     again = ensure_first_key(own_server.database, own_server.home)
     assert not again.made
@@ -116,7 +116,7 @@ def test_unknown_routes_and_methods_are_told_in_json(server):
 
 def test_bodies_are_bounded_whether_announced_or_not(tmp_path):
     from fakes.server import serving
-    from strop.server.settings import Limits
+    from strop.service.settings import Limits
     from strop.store.home import home
 
     with serving(home(), limits=Limits(body_bytes=1000)) as server:

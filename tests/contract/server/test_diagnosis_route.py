@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 
 from strop.schema.finding import Evidence, Finding, Severity, Text
-from strop.schema.shown import FindingInfo
+from strop.schema.responses import FindingInfo
 from strop.store.findings import record_finding
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -63,7 +63,7 @@ def test_an_upload_url_holds_for_its_key_and_its_time_only(server):
 
 def test_an_upload_url_ends(monkeypatch):
     from fakes.server import serving
-    from strop.server.settings import Limits
+    from strop.service.settings import Limits
     from strop.store.home import home
 
     with serving(home(), limits=Limits(upload_url_s=-1)) as server:
@@ -100,11 +100,11 @@ BAD_ZIPS = {
     "not a readable zip": b"this is no zip",
     "not a readable zip: ": b"",
     "the zip is empty": with_members(),
-    "'../evil.py' is no path": with_members(member("../evil.py")),
-    "'/etc/evil.py' is no path": with_members(member("/etc/evil.py")),
-    "'a/../../evil.py' is no path": with_members(member("a/../../evil.py")),
-    "is no path": with_members(member("a\\..\\evil.py")),
-    "'C:/evil.py' is no path": with_members(member("C:/evil.py")),
+    "'../evil.py' is not a path": with_members(member("../evil.py")),
+    "'/etc/evil.py' is not a path": with_members(member("/etc/evil.py")),
+    "'a/../../evil.py' is not a path": with_members(member("a/../../evil.py")),
+    "is not a path": with_members(member("a\\..\\evil.py")),
+    "'C:/evil.py' is not a path": with_members(member("C:/evil.py")),
     "'link' is a link": with_members(member("link", mode=stat.S_IFLNK | 0o777, content=b"/etc/passwd")),
     "neither a file nor a folder": with_members(member("fifo", mode=stat.S_IFIFO | 0o644)),
     "holds 'a.py' twice": with_members(member("a.py"), member("a.py")),
@@ -124,7 +124,7 @@ def test_a_bad_zip_is_refused_with_its_reason(server, words):
 
 def test_a_zip_bomb_and_a_crowd_of_members_are_refused():
     from fakes.server import serving
-    from strop.server.settings import Limits
+    from strop.service.settings import Limits
     from strop.store.home import home
 
     with serving(
@@ -148,11 +148,11 @@ def test_a_zip_bomb_and_a_crowd_of_members_are_refused():
         ({"unique_key": "a/b"}, "unique_key"),
         ({"unique_key": ""}, "unique_key"),
         ({"name": "nowhere.py"}, "the bundle has no file 'nowhere.py' "),
-        ({"name": "../functions.py"}, "is no Python file of the bundle"),
-        ({"name": "/etc/passwd"}, "is no Python file of the bundle"),
-        ({"name": "requirements.txt"}, "is no Python file of the bundle"),
+        ({"name": "../functions.py"}, "is not a Python file of the bundle"),
+        ({"name": "/etc/passwd"}, "is not a Python file of the bundle"),
+        ({"name": "requirements.txt"}, "is not a Python file of the bundle"),
         ({"func": "Scor"}, "did you mean 'Score'?"),
-        ({"func": "no name"}, "is no class name"),
+        ({"func": "no name"}, "is not a class name"),
         ({"func": ""}, "func"),
         ({"name": 7}, "name"),
         ({"name": "broken.py"}, "broken.py, line 1: not Python"),
@@ -316,7 +316,7 @@ def test_an_instance_is_there_again_after_the_servers_restart():
         ({"memory_size": 0}, "memory_size"),
         ({"concurrency": 0}, "concurrency"),
         ({"colour": "red"}, "colour"),
-        ({"env": {"a b": "x"}}, "is no name of an environment variable"),
+        ({"env": {"a b": "x"}}, "is not a name for an environment variable"),
         ({"env": {"STROP_HOME": "x"}}, "STROP_HOME"),
         ({"env": {"A": ["x"]}}, "env.A"),
     ],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
+
 from fakes.server import Server
 from strop.schema.job import Checkpoint
-from strop.store.checkpoints import checkpoint_id, record_checkpoint
+from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
 from strop.store.models import register_model
 
 
@@ -68,3 +70,32 @@ def test_a_checkpoint_is_published_by_id_by_step_and_as_the_best(server: Server,
     assert server.http.get("/models/by-id").status_code == 404
     next_job = server.submit(model="the-best", job_name="quick")
     assert server.job(next_job)["base_model"] == "the-best"
+
+
+def test_the_best_checkpoint_of_a_job_that_learns_from_rows_has_the_lowest_loss(
+    server: Server, tmp_path: Path
+) -> None:
+    rows = [{"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}] * 4
+    job_id = server.post(
+        "/fine-tunes",
+        {
+            "model": "smollm2-135m",
+            "training_file_ids": [server.upload_rows(rows)],
+            "hyper_parameters": {"batch_size": 2},
+            "training_type": "sft",
+            "job_name": "quick",
+        },
+    )["job_id"]
+    server.becomes(job_id, "SUCCEEDED")
+    with_checkpoints(server, job_id, tmp_path)
+    with server.database.write() as session:  # the trainer's own, which was validated at step 1
+        mark_removed(session, Path("nowhere"))
+    shown = server.get(f"/fine-tunes/{job_id}/checkpoints")["checkpoints"]
+    assert [(one["step"], one["best"]) for one in shown] == [(7, False), (9, True)]
+    published = server.get(f"/fine-tunes/{job_id}/export/best", model_name="lowest-loss")
+    assert published["lineage"]["step"] == 9
+    with httpx.Client(base_url=server.url, headers={"origin": server.url}) as browser:
+        browser.post("/console/sign-in", data={"key": server.key})
+        page = browser.get(f"/console/jobs/{job_id}/output").text
+    (marked,) = [row for row in page.split("<tr>") if ">best</span>" in row]
+    assert '<td class="num">v9</td>' in marked

@@ -18,8 +18,8 @@ import pytest
 
 from fakes.running import Running
 from fakes.server import FUNCTIONS, Server, eventually, serving
-from strop.server.connections import Impatient
-from strop.server.settings import Limits
+from strop.doors.connections import HeaderTimeoutProtocol
+from strop.service.settings import Limits
 from strop.store.home import home
 
 SECRET = "sk-judge-0123456789abcdef"
@@ -98,7 +98,7 @@ def test_a_body_that_stops_coming_is_ended_with_a_408(quiet_log: None) -> None:
 def test_a_head_that_does_not_end_and_a_client_that_says_nothing_are_hung_up(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Impatient, "head_s", 0.2)
+    monkeypatch.setattr(HeaderTimeoutProtocol, "head_s", 0.2)
     for said in (b"", b"GET /healthz HTTP/1.1\r\nx-slow: "):
         with closing(sent(server, said)) as connection:
             assert connection.recv(100) == b""

@@ -4,11 +4,11 @@ import gzip
 import httpx
 import pytest
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
+from strop.doors.app import create_app
 from strop.errors import ConfigError
-from strop.server.app import create_app
-from strop.server.settings import Settings
-from strop.server.span_forwarding import (
+from strop.service.settings import Settings
+from strop.service.span_forwarding import (
     FORWARDED,
     QUEUE_LIMIT,
     Backend,
@@ -92,7 +92,9 @@ async def test_the_log_names_the_backend_without_its_user_and_password(caplog):
     forwarding.put(b"two")
     await until(lambda: forwarding.sent == 1)
     await forwarding.close()
-    told = [record.getMessage() for record in caplog.records if record.name == "strop.server.span_forwarding"]
+    told = [
+        record.getMessage() for record in caplog.records if record.name == "strop.service.span_forwarding"
+    ]
     assert told == [
         "spans are not passed on to https://c:4318/v1/traces: HTTP 400",
         "spans go on to https://c:4318/v1/traces again",
@@ -103,7 +105,7 @@ async def test_the_log_names_the_backend_without_its_user_and_password(caplog):
 
 
 async def test_a_backend_that_is_gone_for_a_while_is_tried_again(monkeypatch):
-    monkeypatch.setattr("strop.server.span_forwarding._FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("strop.service.span_forwarding._FIRST_PAUSE_S", 0.001)
     collector = Collector(0, 503)
     forwarding = Forwarding(PLAIN, client=collector.client())
     forwarding.start()

@@ -11,14 +11,14 @@ import pytest
 
 from fakes.server import eventually
 from strop.cli.span_sending import span_environment
-from strop.observability.ids import root_span_id_of, trace_id_of
-from strop.runtime.pool import WorkerPool
-from strop.schema.config import FunctionConfig
+from strop.config.job import FunctionConfig
 from strop.schema.function import AgentOutput, RequestMetadata, RewardInput
 from strop.schema.job import Job, JobStatus
 from strop.schema.span import Span, SpanKind, SpanStatus
-from strop.server.server_file import written_down
+from strop.service.server_file import written_down
 from strop.store.jobs import create_job
+from strop.tracing.ids import root_span_id_of, trace_id_of
+from strop.workers.functions import FunctionPool
 
 JOB = "ft-traced"
 
@@ -44,7 +44,7 @@ def payload(number: int = 0) -> RewardInput:
     return RewardInput(agent_output=AgentOutput(), request_metadata=ids)
 
 
-def pool(root: Path, source: str, tracing, env=None, on_spans=None) -> WorkerPool:
+def pool(root: Path, source: str, tracing, env=None, on_spans=None) -> FunctionPool:
     (root / "f.py").write_text(source)
     config = FunctionConfig.model_validate(
         {
@@ -54,7 +54,7 @@ def pool(root: Path, source: str, tracing, env=None, on_spans=None) -> WorkerPoo
             "runtime": {"env": {"SECRET": "hunter2-hunter2", **(env or {})}},
         }
     )
-    return WorkerPool(
+    return FunctionPool(
         [config], root=root, job_id=JOB, on_line=lambda *_: None, tracing=tracing, on_spans=on_spans
     )
 
@@ -83,8 +83,8 @@ async def spans_of(server, rollout_id, count):
 @pytest.mark.parametrize(
     ("number", "root", "kind"),
     [
-        (1, "strop.observability", "def"),
-        (2, "strop.observability", "async def"),
+        (1, "strop.tracing", "def"),
+        (2, "strop.tracing", "async def"),
         (3, "dashscope.finetune.reinforcement.component.observability", "def"),
     ],
 )
@@ -108,7 +108,7 @@ async def test_an_observed_function_shows_up_on_the_server_by_itself(
 
 
 async def test_a_function_whose_environment_says_so_is_not_traced(traced_server, tmp_path):
-    source = SOURCE.format(root="strop.observability", kind="def")
+    source = SOURCE.format(root="strop.tracing", kind="def")
     async with pool(tmp_path, source, span_environment(JOB), {"ENABLE_TRAJECTORY": "false"}) as quiet:
         assert (await quiet.call("score", payload(8))).ok
         async with pool(tmp_path, source, span_environment(JOB)) as loud:
@@ -134,7 +134,7 @@ async def test_a_dead_receiver_fails_no_call_and_costs_none_its_time(tmp_path, m
         "OTEL_BSP_SCHEDULE_DELAY": "10",
         "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT": "30",
     }
-    source = SOURCE.format(root="strop.observability", kind="def")
+    source = SOURCE.format(root="strop.tracing", kind="def")
     try:
         async with pool(tmp_path, source, tracing) as workers:
             await workers.call("score", payload())
@@ -191,8 +191,8 @@ async def test_a_call_of_a_function_without_decorators_is_noted_by_its_caller(tm
 @pytest.mark.parametrize(
     ("source", "env"),
     [
-        (SOURCE.format(root="strop.observability", kind="def"), {}),
-        (UNDER_ANOTHER.format(root="strop.observability", kind="def"), {}),
+        (SOURCE.format(root="strop.tracing", kind="def"), {}),
+        (UNDER_ANOTHER.format(root="strop.tracing", kind="def"), {}),
         (SOURCE.format(root="dashscope.finetune.reinforcement.component.observability", kind="def"), {}),
         (PLAIN, {"ENABLE_TRAJECTORY": "false"}),
     ],

@@ -11,8 +11,8 @@ import pytest
 from fakes.recorder import FakeRecorder
 from strop.cli.training_here import publish
 from strop.errors import CheckpointError, ConflictError, ModelError
-from strop.pipeline.course import RunResult
-from strop.policy.checkpoint import write_checkpoint
+from strop.learners.local.checkpoint import write_checkpoint
+from strop.rl.trainer import RunResult
 from strop.schema.job import Checkpoint, Event, JobStatus
 from strop.schema.model import ModelKind
 from strop.store.checkpoints import list_checkpoints, record_checkpoint
@@ -189,17 +189,29 @@ def test_a_name_that_leads_elsewhere_or_is_the_bundled_ones_is_refused(name):
         check_name(name)
 
 
-def test_the_best_checkpoint_is_the_newest_of_the_highest_validation(tmp_path):
+def test_the_best_checkpoint_is_the_newest_of_the_highest_validation(job, tmp_path):
     scores = {1: 0.2, 2: 0.9, 3: 0.9, 4: 0.5, 5: None}
     shelf = [checkpoint_of("job-1", step, tmp_path, validation=score) for step, score in scores.items()]
-    assert choose_checkpoint(shelf, "best").step == 3
-    assert choose_checkpoint(shelf, "last").step == 5
-    assert choose_checkpoint(shelf, "2").step == 2
-    assert choose_checkpoint(shelf, "job-1-step-4").step == 4
+    assert choose_checkpoint(job, shelf, "best").step == 3
+    assert choose_checkpoint(job, shelf, "last").step == 5
+    assert choose_checkpoint(job, shelf, "2").step == 2
+    assert choose_checkpoint(job, shelf, "job-1-step-4").step == 4
     with pytest.raises(CheckpointError, match="steps with a checkpoint: 1, 2, 3, 4, 5"):
-        choose_checkpoint(shelf, "6")
+        choose_checkpoint(job, shelf, "6")
     with pytest.raises(CheckpointError, match="none was validated"):
-        choose_checkpoint(shelf[-1:], "best")
+        choose_checkpoint(job, shelf[-1:], "best")
+
+
+@pytest.mark.parametrize(
+    ("training_type", "best"), [("reinforcement", 1), ("pg_opd", 1), ("sft", 3), ("dpo", 3), ("cpt", 3)]
+)
+def test_the_best_checkpoint_has_the_lowest_loss_where_a_job_learns_from_rows(
+    job, tmp_path, training_type, best
+):
+    validations = {1: 2.5, 2: 0.5, 3: 0.5, 4: 1.75}
+    shelf = [checkpoint_of("job-1", step, tmp_path, validation=one) for step, one in validations.items()]
+    of_type = job.model_copy(update={"config": {"training": {"type": training_type}}})
+    assert choose_checkpoint(of_type, shelf, "best").step == best
 
 
 def test_a_workspace_sees_its_own_models_and_the_operators(database, job, checkpoint):

@@ -9,9 +9,9 @@ import torch
 from pydantic import ValidationError
 
 from strop.algorithms import AlgorithmError, algorithm, algorithm_names, bound_knobs, load_named
-from strop.pipeline.advantage import group_advantages
-from strop.policy.loss import policy_loss
-from strop.schema.config import HyperParameters
+from strop.config.job import HyperParameters
+from strop.learners.losses.policy import policy_loss
+from strop.rl.advantage import group_advantages
 
 BUILTIN = (
     "gspo",
@@ -41,7 +41,7 @@ DECLARATION = """
 """
 LOSS = """
     import torch
-    from strop.policy.surrogates import Inputs, TokenLoss
+    from strop.learners.losses.surrogates import Inputs, TokenLoss
 
     def half(inputs: Inputs) -> TokenLoss:
         nowhere = torch.zeros_like(inputs.mask_BT)

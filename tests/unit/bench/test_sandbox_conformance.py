@@ -24,7 +24,7 @@ def test_a_failure_that_is_not_named_and_a_name_without_a_failure_are_both_told(
 
 
 def test_no_exception_is_a_language_that_this_server_runs() -> None:
-    from strop.sandbox.languages import LANGUAGES
+    from strop_sandbox.languages import LANGUAGES
 
     named = exceptions(NAMED.read_text())
     assert len(named) == len(set(named)) == 21

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from strop.cli.commands import app
 from strop.cli.doctor import LOOKS, State
-from strop.server.server_file import written_down
+from strop.service.server_file import written_down
 from strop.store.database import open_database
 from strop.store.home import home
 
@@ -105,3 +105,11 @@ def test_it_speaks_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_state_has_words() -> None:
     assert set(doctor._WORDS) == set(State)
+
+
+def test_without_bubblewrap_it_says_so_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    _, found = told()
+    assert found["sandbox"]["state"] == "warning"
+    assert "not installed: bubblewrap (bwrap)" in found["sandbox"]["text"]
+    assert "apt install bubblewrap" in found["sandbox"]["fix"]

@@ -71,15 +71,14 @@ def ends(code: str, folder: Path) -> tuple[int, str, str]:
         "strop.cli.interrupts",
         "signal",
         "enum",
-        "strop.cli.command_line",
         "asyncio",
         "strop.cli.commands",
         "typer",
         "rich.console",
-        "strop.cli.up",
+        "strop.cli.next_steps",
         "pydantic",
-        "strop.cli.resume",
-        "strop.pipeline.config",
+        "strop.cli.run_folder",
+        "strop.config.loading",
     ],
 )
 def test_ctrl_c_while_the_command_is_being_loaded_is_one_line(module, tmp_path):
@@ -92,7 +91,7 @@ def test_nothing_is_loaded_before_a_command_knows_what_ctrl_c_does():
     assert set(done.stdout.split()) <= {
         "__future__",
         "strop",
-        "strop.bilingual",
+        "strop.locales",
         "strop.cli",
         "strop.cli.text",
     }
@@ -119,7 +118,7 @@ def test_ctrl_c_typed_at_the_command_while_it_loads_is_one_line(tmp_path):
     ) as command:
         try:
             assert command.stderr is not None
-            assert any("strop/cli/command_line.py" in line for line in command.stderr)
+            assert any("strop/cli/commands.py" in line for line in command.stderr)
             command.send_signal(signal.SIGINT)
             lines = [line.rstrip() for line in command.stderr]
         finally:

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from fakes.server import eventually
 from strop.memory import loading
-from strop.server.settings import settings_from_environment
-from strop.server.supervisor.trainers import Trainers
+from strop.service.settings import settings_from_environment
+from strop.service.supervisor.trainers import Trainers
 
 TELLS = "import json, os; print(json.dumps({'pid': os.getpid(), 'set': os.environ.get('GLIBC_TUNABLES')}))"
 
@@ -22,8 +23,8 @@ def test_a_server_starts_its_trainers_with_huge_pages_unless_the_user_chose(monk
     if of_the_user is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", of_the_user)
     trainers = Trainers(settings_from_environment(), [sys.executable, "-c", TELLS])
-    trainers.start("job", device=None)
-    trainers.end()
+    trainers.start("job")
+    assert eventually(lambda: trainers.take_exit("job") is not None)
     (line,) = trainers.tail("job", lines=1)
     assert json.loads(line)["set"] == (of_the_user or "glibc.malloc.hugetlb=1")
 

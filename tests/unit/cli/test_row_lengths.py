@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.bench import job
-from strop.cli.row_lengths import too_long
+from strop.cli.checking import too_long
 
 
 @pytest.mark.parametrize("place", ["models--a--b/snapshots/f0", "mine"])
@@ -16,5 +16,5 @@ def test_rows_are_not_counted_by_a_model_that_cannot_be_loaded_or_is_half_fetche
     folder = tmp_path / place
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(config)
-    monkeypatch.setattr("strop.policy.model_names.folder_here", lambda name: folder)
+    monkeypatch.setattr("strop.learners.model_names.folder_here", lambda name: folder)
     assert too_long(job()) == []

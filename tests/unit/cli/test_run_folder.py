@@ -11,7 +11,7 @@ import pytest
 
 from strop.cli.run_folder import Earlier, claimed
 from strop.errors import ConfigError
-from strop.policy.checkpoint import write_checkpoint
+from strop.learners.local.checkpoint import write_checkpoint
 
 HOLDER = """
 import sys

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from strop.config.loading import load_job
 from strop.functions import presets
-from strop.pipeline.config import load_job
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "math"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from strop import RolloutOutput
+from strop.config.loading import load_job
 from strop.functions import load_processor
 from strop.functions.testing import Said, ScriptedModel, ToolCall, calls, cut, run_rollout
-from strop.gateway.openai_types import ChatRequest
-from strop.pipeline.config import load_job
+from strop.inference.chat.request import ChatRequest
 
 FOLDER = Path(__file__).parents[3] / "examples" / "openai_agents"
 

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from strop.functions.judge import Endpoint, Hybrid, Judge, Rubric
+from strop.functions.judge.judge import verdict_in
 from strop.functions.preset_reward import PresetReward
 from strop.functions.presets import CannotScore, judged
 from strop.schema.function import RewardInput, RewardOutput, TaskStatus
@@ -336,3 +337,31 @@ def test_what_cannot_be_meant_is_refused_at_once():
     ):
         with pytest.raises(ValueError, match=text):
             make()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '<think>At first sight {"grade": 1}? Let me check',
+        'The form is {"reason": "...", "grade": 1} as you asked, but I need the reference.',
+        '<think>{"grade": 1}</think>',
+        'Do you mean {"grade": 1}?',
+    ],
+)
+def test_a_thought_or_a_quoted_form_is_no_verdict(reply: str) -> None:
+    assert verdict_in(reply, "grade") == {}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"reason": "fine", "grade": 4}',
+        '<think>{"grade": 1}? No.</think>{"grade": 4}',
+        'Not {"grade": 1}, rather:\n{"grade": 4}',
+        '```json\n{\n  "grade": 4\n}\n```\nI hope that helps.',
+        'Grade: {"grade": 4}.',
+        'think again</think>\n{"grade": 4, "reason": "says {\\"grade\\": 1} in its answer"}',
+    ],
+)
+def test_a_verdict_is_found_where_it_was_given(reply: str) -> None:
+    assert verdict_in(reply, "grade")["grade"] == 4

@@ -138,6 +138,46 @@ def test_math_is_compared_by_value_and_never_hangs():
     assert presets.math_equal("4", "4", limit_s=60) == 1.0  # another process took its place
 
 
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        (r"\boxed{１２}", "12"),
+        (r"\boxed{（1,2）}", "(1,2)"),
+        (r"\boxed{１／２}", "1/2"),
+        (r"\boxed{½}", "1/2"),
+        (r"\boxed{3½}", "7/2"),
+        (r"\boxed{8\,000}", "8000"),
+        (r"\boxed{8 000}", "8000"),
+        (r"\boxed {7}", "7"),
+        ("12", r"\boxed{１２}"),
+        (r"\boxed{6.62e-34}", r"6.62 \times 10^{-34}"),
+        ("about 6.62e-34", "6.62e-34"),
+        (r"\boxed{0.33333333}", "1/3"),
+        (r"\boxed{50\%}", "50"),
+        ("It is 7!", "7"),
+        ("7!", "5040"),
+    ],
+)
+def test_one_answer_in_two_forms_is_one_answer(answer: str, reference: str) -> None:
+    assert presets.math_equal(answer, reference, limit_s=60) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [
+        ("$1/3^{71}$", "1/3^{70}"),
+        ("0.0000002", "0.0000001"),
+        ("6.62e-34", "1.05e-34"),
+        (r"$\{1, 0.0000002\}$", r"\{1, 0.0000001\}"),
+        ("$0.0000002x$", "0.0000001x"),
+        ("7!", "7"),
+        ("9^{9^{9^9}}", "9"),
+    ],
+)
+def test_two_numbers_are_not_one_for_being_small_or_long(answer: str, reference: str) -> None:
+    assert presets.math_equal(answer, reference, limit_s=5) == 0.0
+
+
 @pytest.mark.parametrize("measure", ["ratio", "token_sort", "rouge1", "rouge2", "rougeL", "bleu", "chrf"])
 def test_similarity_is_1_for_the_same_0_for_nothing_and_less_for_more(measure):
     cat = "the cat sat on the mat"

@@ -12,10 +12,10 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from strop.client.tuning import FunctionComponentRuntime
-from strop.schema.config import JobConfig
-from strop.schema.runtime import RuntimeSizes
+from strop.config.function import RuntimeSizes
+from strop.config.job import JobConfig
+from strop.doors.dashscope.runtime_request import InstanceRuntimeRequest
 from strop.schema.sampling import SamplingParams
-from strop.server.runtime_asked import RuntimeAsked
 
 NOT_FINITE = (math.nan, math.inf, -math.inf, 1e308, -1e308)
 HUGE = (10**30, -(10**30))
@@ -54,10 +54,10 @@ def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, type, bool]]:
                     yield name, kind, by_name
 
 
-KNOBS = sorted(
+RANGES = sorted(
     {
         (model, *found)
-        for top in (JobConfig, RuntimeAsked, FunctionComponentRuntime)
+        for top in (JobConfig, InstanceRuntimeRequest, FunctionComponentRuntime)
         for model in sections(top)
         for found in numbers_of(model)
         if found[0] not in ("env", "params")  # a user's own
@@ -74,22 +74,22 @@ def refuses(model: type[BaseModel], name: str, value: object, *, by_name: bool) 
     return False
 
 
-def test_the_walk_finds_the_knobs_of_every_section():
-    found = {(model.__name__, name) for model, name, *_ in KNOBS}
+def test_the_walk_finds_the_ranges_of_every_section():
+    found = {(model.__name__, name) for model, name, *_ in RANGES}
     assert len(found) > 60
     assert {
         ("HyperParameters", "lora_alpha"),
         ("FunctionConfig", "timeout"),
         ("FunctionConfig", "reward_metric_weight"),
         ("FunctionRuntime", "concurrency"),
-        ("RuntimeAsked", "cpu"),
+        ("InstanceRuntimeRequest", "cpu"),
         ("FunctionComponentRuntime", "max_capacity"),
         ("Resources", "mtu_capacity"),
     } <= found
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "kind", "by_name"), KNOBS, ids=[f"{m.__name__}.{n}" for m, n, *_ in KNOBS]
+    ("model", "name", "kind", "by_name"), RANGES, ids=[f"{m.__name__}.{n}" for m, n, *_ in RANGES]
 )
 def test_a_number_is_refused_where_it_is_none_or_beyond_all_bounds(model, name, kind, by_name):
     for value in (*NOT_FINITE, *(HUGE if kind is int else ())):
@@ -118,10 +118,10 @@ def test_the_numbers_of_sampling_have_two_ends_too():
 
 def test_the_sizes_of_a_function_have_one_range_at_every_edge():
     names = set(RuntimeSizes.model_fields) | {"concurrency"}
-    for edge in (RuntimeAsked, FunctionComponentRuntime):
+    for edge in (InstanceRuntimeRequest, FunctionComponentRuntime):
         own = set(edge.__annotations__) & set(RuntimeSizes.model_fields)
         assert not own, "declared a second time"
         assert names <= set(edge.model_fields)
     for name, bad in (("memory_size", 63), ("concurrency", 10_001), ("capacity", 100_001), ("cpu", 1025)):
-        for edge in (RuntimeAsked, FunctionComponentRuntime):
+        for edge in (InstanceRuntimeRequest, FunctionComponentRuntime):
             assert refuses(edge, name, bad, by_name=False), (edge, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from strop.functions.presets.answer import CannotScore, answer_of, plain_text
 from strop.schema.function import Reward, RewardInput, RewardOutput, TaskStatus
 
 Read = TypeVar("Read")
+
+_IN_A_SENTENCE = re.compile(r"\{[^{}\n]*\}(?=[^\S\n]*[?!,;]|[^\S\n.]*\w)")
+"""An object with more of the sentence behind it, on its line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,13 +220,18 @@ def failed(error: CannotScore) -> RewardOutput:
 
 
 def verdict_in(text: str, key: str) -> Mapping[str, Any]:
-    """The last JSON object with that key in what a judge said, mended where it is broken.
+    """The last JSON object with that key in what a judge said, repaired where it is broken.
+
+    A thought is no verdict, least of all one that was cut off; nor is an object in the middle of a sentence.
 
     >>> verdict_in('Well: ```json\\n{"reason": "it\\'s fine", "grade": 4,}\\n```', "grade")["grade"]
     4
+    >>> verdict_in('<think>At first sight {"grade": 1}? Let me check', "grade")
+    {}
     """
     import json_repair
 
+    text = _IN_A_SENTENCE.sub("", _after_thought(text))
     start = text.find("{")
     if start < 0:
         return {}
@@ -233,6 +242,14 @@ def verdict_in(text: str, key: str) -> Mapping[str, Any]:
     found = cast("list[Any]", read) if isinstance(read, list) else [read]
     objects = [cast("Mapping[str, Any]", one) for one in found if isinstance(one, dict) and key in one]
     return objects[-1] if objects else {}
+
+
+def _after_thought(text: str) -> str:
+    """What was said once thinking had ended; nothing where it had not."""
+    _, ended, said = text.rpartition("</think>")
+    if ended:
+        return said
+    return "" if "<think>" in said else said
 
 
 def _better_in(text: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field
 
 from strop.functions.presets.answer import Answer, CannotScore, RowLacks, Scored, text_of
-from strop.schema.judged import JUDGED, TO_THE_END
+from strop_sandbox.judged import JUDGED, TO_THE_END
 
 _FENCE = re.compile(r"^```[ \t]*([\w+#-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _MAX_CHARACTERS = 200_000

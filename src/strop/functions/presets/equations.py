@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from strop.functions.isolated import isolated
 from strop.functions.presets.answer import Answer, RowLacks, Scored, references, text_of
+from strop.functions.presets.mathematics import as_formula, as_read, numbers_differ
 
 NEEDS = {"math_equal": ("math_verify", "pebble")}
+
+_BOX = re.compile(r"\\boxed\s*\{")
 
 _START_S = 60.0
 """Loading sympy takes seconds, on a busy machine many; it is done before the first comparison."""
@@ -34,7 +38,7 @@ def math_equal(
     wanted = references(reference)
     text = text_of(answer)[-max_characters:]
     box = _last_box(text)
-    text = box if box is not None else "" if boxed else text
+    text = f"${as_formula(box)}$" if box else "" if boxed or box is not None else as_read(text)
     if not text.strip():
         return 0.0
     isolated(_load, limit_s=_START_S)
@@ -50,15 +54,15 @@ def math_equal(
 
 
 def _last_box(text: str) -> str | None:
-    """What stands in the last \\boxed{}, as a formula; None without one."""
-    start = text.rfind("\\boxed{")
-    if start < 0:
+    """What stands in the last \\boxed{}, empty where it is not closed; None without one."""
+    starts = [match.end() for match in _BOX.finditer(text)]
+    if not starts:
         return None
-    depth = 0
-    for index in range(start + len("\\boxed"), len(text)):
+    depth = 1
+    for index in range(starts[-1], len(text)):
         depth += {"{": 1, "}": -1}.get(text[index], 0)
         if depth == 0:
-            return "$" + text[start + len("\\boxed{") : index] + "$"
+            return text[starts[-1] : index]
     return ""
 
 
@@ -81,14 +85,19 @@ def _same(text: str, wanted: list[str]) -> str:
         return "unread"
     # Its own time limits use signal.alarm; this process has one for all.
     found = library.parse(text, parsing_timeout=None)
-    same = any(library.verify(gold, found, timeout_seconds=None) for gold in golds if gold)
+    same = any(_equal(library, gold, found) for gold in golds if gold)
     return "same" if same else "other"
+
+
+def _equal(library: Any, gold: list[Any], found: list[Any]) -> bool:
+    return library.verify(gold, found, timeout_seconds=None) and not numbers_differ(gold, found)
 
 
 def _parse_reference(library: Any, text: str) -> list[Any]:
     """A reference is mathematics as a whole, with or without dollars around it."""
-    plain = text.strip()
-    for form in (plain if "$" in plain or "\\boxed" in plain else f"${plain}$", plain):
+    box = _last_box(text)
+    plain = as_formula(text.strip() if box is None else box)
+    for form in (plain if "$" in plain else f"${plain}$", plain):
         if found := library.parse(form, parsing_timeout=None):
             return list(found)
     return []

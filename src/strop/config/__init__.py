@@ -1,0 +1,1 @@
+"""THE JOB: one schema; loading, checking, aliases, describing."""

@@ -1,0 +1,1 @@
+"""The wire of others, thin: each door maps names and forms to `service`."""

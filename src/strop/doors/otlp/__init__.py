@@ -1,0 +1,1 @@
+"""OTLP/HTTP: the receiver of spans."""

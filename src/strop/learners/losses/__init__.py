@@ -1,0 +1,1 @@
+"""Logprobs, advantages, masks -> one scalar to minimise: pure functions of tensors in any float dtype."""

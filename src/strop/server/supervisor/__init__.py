@@ -1,5 +1,0 @@
-"""Submitted jobs -> trainers: processes that are started, watched, started again, ended."""
-
-from strop.server.supervisor.supervisor import Supervisor
-
-__all__ = ["Supervisor"]

@@ -1,0 +1,1 @@
+"""What can be done with jobs, files, functions, models, deployments and evaluations, below every door."""
