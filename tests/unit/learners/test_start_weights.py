@@ -101,7 +101,7 @@ def large() -> LlamaForCausalLM:
     """Finite in float32; not a token that the check of logits reads."""
     model = tiny_llama(0)
     with torch.no_grad():
-        model.get_input_embeddings().weight[9, 0] = BEYOND
+        model.model.embed_tokens.weight[9, 0] = BEYOND
     return model
 
 
