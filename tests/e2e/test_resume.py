@@ -71,7 +71,7 @@ def test_six_steps_are_three_a_kill_and_three_bit_for_bit(job: Path, strop: Stro
     runs = Halves(tmp_path, json.loads(whole.stdout), json.loads(rest.stdout))
     assert "is now FAILED" in rest.stderr
     assert runs.jobs[runs.killed].status is JobStatus.FAILED
-    assert "ended without an explanation" in (runs.jobs[runs.killed].error or "")
+    assert "ended without a word" in (runs.jobs[runs.killed].error or "")
     assert runs.jobs[runs.told["job_id"]].resumes == runs.killed
     one, _ = runs.same()
     assert len(one.turns) == 6 * 16 + 4 * 4

@@ -29,7 +29,7 @@ from strop.doors.openai.proxy import chat_completions
 from strop.processes.mark import is_gone
 from strop.schema.job import LogLine
 from strop.service.first_key import ensure_first_key
-from strop.service.fleet import Runs
+from strop.service.fleet import Patience, Runs
 from strop.service.replica import Replica, ReplicaSpec
 from strop.service.services import Services
 from strop.service.settings import Settings
@@ -175,6 +175,18 @@ class Server:
             return job if job["status"] in statuses else None
 
         return eventually(there, within_s=within_s)
+
+    def deployed(self, name: str) -> None:
+        """Wait until a deployment answers: as long as a replica may load a model, which on a busy machine
+        takes minutes, and not once one could not."""
+
+        def there() -> dict[str, Any] | None:
+            found = self.get(f"/deployments/{name}")
+            assert "error_message" not in found, found
+            return found if found["status"] not in ("PENDING", "DEPLOYING") else None
+
+        found = eventually(there, within_s=Patience().start_s)
+        assert found["status"] == "RUNNING", found
 
     def print_lines(self, job_id: str, count: int) -> None:
         """As if the job's trainer had printed `line 001` and so on."""

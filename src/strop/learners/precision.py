@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
+from strop.errors import ModelError
+from strop.learners.weights_file import not_finite
 from strop.locales import msg
 from strop.processor import has_fast_bfloat16
 
@@ -30,3 +33,21 @@ def working_dtype(train_dtype: str) -> tuple[torch.dtype, str | None]:
             )
         case _:
             raise ValueError(f"train_dtype must be auto, bfloat16 or float32, found {train_dtype!r}")
+
+
+def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
+    """Bring a model to the dtype it computes in.
+
+    bfloat16 ends at 3.39e38 where float32 goes on to 3.40e38: what lies between would silently become
+    infinite.
+
+    Raises:
+        ModelError: weights that are not finite in `dtype`.
+    """
+    model.to(dtype)
+    if (broken := not_finite(dict(model.named_parameters()))) is not None:
+        name = str(dtype).removeprefix("torch.")
+        raise ModelError(
+            f"the weights of the model are not all finite in {name}: {broken!r} holds NaN or infinity",
+            fix="set train_dtype: float32, or take a model from before its numbers went wrong",
+        )

@@ -22,9 +22,8 @@ from strop.learners.local.forward import Collected, hidden_at
 from strop.learners.local.optimizer import Optimizer
 from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.losses.value import value_loss
-from strop.learners.precision import working_dtype
-from strop.learners.weights_file import not_finite, read_tensors, write_tensors
-from strop.locales import msg
+from strop.learners.precision import compute_in, working_dtype
+from strop.learners.weights_file import check_finite, read_tensors, write_tensors
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 
 _METRICS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean")
@@ -82,7 +81,7 @@ class LocalValueTrainer:
             name: weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
             for name, weight in self._network.named_parameters()
         }
-        self._network.to(dtype or working_dtype(hyper_parameters.train_dtype)[0])
+        compute_in(self._network, dtype or working_dtype(hyper_parameters.train_dtype)[0])
         self._optimizer = Optimizer(self._network, weight_decay=hyper_parameters.weight_decay)
         self._optimizer.load_state(exact, {})
         self._summed = False
@@ -141,34 +140,18 @@ class LocalValueTrainer:
         path = folder / "trainer" / "critic.safetensors"
         if not path.is_file():
             raise CheckpointError(
-                msg(
-                    "{folder!r} holds no critic, and PPO cannot go on without the one it had",
-                    folder=str(folder),
-                ),
-                fix=msg(
-                    "resume from a checkpoint of a PPO run, or start a new job with this folder as its model"
-                ),
+                f"{str(folder)!r} holds no critic, and PPO cannot go on without the one it had",
+                fix="resume from a checkpoint of a PPO run, or start a new job with this folder as its model",
             )
         masters = read_tensors(path)
         missing = sorted(set(self._optimizer.masters) - set(masters))
         if missing:
-            raise CheckpointError(
-                msg(
-                    "the critic in {folder!r} is of another model: no {missing!r}",
-                    folder=str(folder),
-                    missing=missing[0],
-                )
-            )
-        if (broken := not_finite(masters)) is not None:
-            raise CheckpointError(
-                msg(
-                    "the critic in {folder!r} is not finite: {broken!r} holds NaN or infinity",
-                    folder=str(folder),
-                    broken=broken,
-                ),
-                fix=msg("resume from an earlier checkpoint"),
-            )
+            raise CheckpointError(f"the critic in {str(folder)!r} is of another model: no {missing[0]!r}")
+        check_finite(
+            f"the critic in {str(folder)!r}", masters, working=next(self._network.parameters()).dtype
+        )
         state = read_tensors(folder / "trainer" / "critic_optimizer.safetensors")
+        check_finite(f"the critic's optimizer in {str(folder)!r}", state)
         self._summed = False
         self._optimizer.load_state(masters, state)
 

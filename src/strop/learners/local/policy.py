@@ -22,16 +22,15 @@ from strop.learners.local.lora import Adapter, AdapterOptimizer
 from strop.learners.local.objective import objective
 from strop.learners.local.optimizer import Optimizer
 from strop.learners.local.packed_trees import MAX_NODES, pack_trees
-from strop.learners.precision import working_dtype
+from strop.learners.precision import compute_in, working_dtype
 from strop.learners.weights_file import (
+    check_finite,
     has_names,
-    not_finite,
     read_tensors,
     sha256_of,
     write_model,
     write_tensors,
 )
-from strop.locales import msg
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 from strop.schema.weights import WeightsRef
 
@@ -60,7 +59,8 @@ class LocalPolicyTrainer:
         that of the teacher's weights, where the run has one: a run goes on with no other.
 
         Raises:
-            ModelError: a model that the packed forward pass would not compute right.
+            ModelError: a model that the packed forward pass would not compute right, or whose weights are
+                not finite in that dtype.
         """
         self._hyper = hyper_parameters
         self._tokenizer = tokenizer
@@ -72,7 +72,7 @@ class LocalPolicyTrainer:
         check_trainable(model)
         start = dict(model.named_parameters())
         exact = {name: weight.detach().to(_exact(weight.dtype)) for name, weight in start.items()}
-        model.to(dtype or chosen)
+        compute_in(model, dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
         self._adapter = _adapter(model, exact, hyper_parameters)
@@ -183,58 +183,38 @@ class LocalPolicyTrainer:
 
         Raises:
             CheckpointError: no trainer state, another model, other start weights, another teacher, or
-                weights that are not finite. The learner is as it was then.
+                weights or an optimizer that are not finite. The learner is as it was then.
         """
         state = folder / "trainer"
         if not (state / "state.json").is_file():
             raise CheckpointError(
-                msg(
-                    "{folder!r} holds no trainer state: it can be served, but not resumed", folder=str(folder)
-                ),
-                fix=msg("resume from a checkpoint of the run, not from an exported model"),
+                f"{str(folder)!r} holds no trainer state: it can be served, but not resumed",
+                fix="resume from a checkpoint of the run, not from an exported model",
             )
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                msg(
-                    "the run of {folder!r} began with other weights, those that {told!r} "
-                    "had; the job's model is {named!r} now",
-                    folder=str(folder),
-                    told=told["start"],
-                    named=self._named,
-                ),
-                fix=msg("restore the model as it was, or start a new job with the checkpoint as its model"),
+                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had; "
+                f"the job's model is {self._named!r} now",
+                fix="restore the model as it was, or start a new job with the checkpoint as its model",
             )
         if self._teacher_sha256 is not None and told["teacher_sha256"] != self._teacher_sha256:
             raise CheckpointError(
-                msg(
-                    "the run of {folder!r} learned from another teacher than the job's is now",
-                    folder=str(folder),
-                ),
-                fix=msg("restore the teacher, or start a new job with the checkpoint as its model"),
+                f"the run of {str(folder)!r} learned from another teacher than the job's is now",
+                fix="restore the teacher, or start a new job with the checkpoint as its model",
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
         missing = sorted(set(self._optimizer.masters) - set(saved))
         if missing:
-            raise CheckpointError(
-                msg(
-                    "{folder!r} is of another model: it has no {missing!r}",
-                    folder=str(folder),
-                    missing=missing[0],
-                )
-            )
-        if (broken := not_finite(saved)) is not None:
-            raise CheckpointError(
-                msg(
-                    "the weights in {folder!r} are not all finite: {broken!r} holds NaN or infinity",
-                    folder=str(folder),
-                    broken=broken,
-                ),
-                fix=msg("resume from an earlier checkpoint"),
-            )
+            raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
+        # With an adapter what is saved is added to the weights, not rounded in their place.
+        working = next(self._model.parameters()).dtype if self._adapter is None else None
+        check_finite(f"the model in {str(folder)!r}", saved, working=working)
+        steps = read_tensors(state / "optimizer.safetensors")
+        check_finite(f"the optimizer in {str(folder)!r}", steps)
         self._summed = False
-        self._optimizer.load_state(saved, read_tensors(state / "optimizer.safetensors"))
+        self._optimizer.load_state(saved, steps)
         torch.set_rng_state(read_tensors(state / "rng.safetensors")["torch"])
         self.policy_version = int(told["policy_version"])
 

@@ -18,7 +18,7 @@ from strop.config.job import HyperParameters
 from strop.errors import ModelError
 from strop.learners.local.forward import Collected, check_trainable, tree_logprobs
 from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
-from strop.learners.precision import working_dtype
+from strop.learners.precision import compute_in, working_dtype
 from strop.learners.weights_file import sha256_of
 from strop.locales import msg
 from strop.schema.batch import ForwardResult, Pack
@@ -58,7 +58,8 @@ class Teacher:
         check_trainable(model)
         self.sha256 = sha256_of(dict(model.named_parameters()))
         chosen = dtype or working_dtype(hyper_parameters.train_dtype)[0]
-        self._model = model.to(chosen).eval().requires_grad_(False)
+        compute_in(model, chosen)
+        self._model = model.eval().requires_grad_(False)
         self._vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()

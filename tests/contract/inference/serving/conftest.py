@@ -17,7 +17,8 @@ from strop.inference.local import Engine, EngineConfig
 
 @pytest.fixture(scope="package")
 def engine() -> Iterator[Engine]:
-    with engine_of(tiny_llama(), tiny_tokenizer(), EngineConfig(max_length=200, max_sequences=8)) as started:
+    config = EngineConfig(dtype="float32", max_length=200, max_sequences=8)
+    with engine_of(tiny_llama(), tiny_tokenizer(), config) as started:
         yield started
 
 
