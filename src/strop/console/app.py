@@ -32,7 +32,7 @@ from strop.console.pages import BASE, HOME, STATIC, page
 from strop.console.requests import wrong_fields
 from strop.console.words import language_of
 from strop.errors import StropError
-from strop.locales import rendered
+from strop.locales import msg, rendered
 from strop.schema.access import Caller
 from strop.service.services import Services
 
@@ -173,7 +173,7 @@ def _install_failures(app: FastAPI) -> None:
         return _failed(request, error.status_code, str(error.detail), None)
 
     def unexpected(request: Request, error: Exception) -> Response:
-        return _failed(request, 500, type(error).__name__, "see the server's log")
+        return _failed(request, 500, type(error).__name__, msg("see the server's log"))
 
     app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(SignInNeeded, sign_in_needed)

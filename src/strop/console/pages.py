@@ -90,8 +90,6 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
     made = _environment().get_template(template)
     text = made.render(
         t=say,
-        said=partial(rendered, language=language),
-        pick=partial(_pick, language),
         language=language,
         theme=theme_of(request),
         address=path + query,
@@ -105,11 +103,6 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
     )
     # A model may say half a character, "\ud800": no Unicode, and no reason to show nothing of the page.
     return HTMLResponse(text.encode("utf-8", "replace"), status_code=http_status)
-
-
-def _pick(language: str, english: str, chinese: str) -> str:
-    """Of a text that is kept in both languages."""
-    return chinese if language == "zh" else english
 
 
 def status_word(status: str, language: str) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,23 @@ THEME_COOKIE = "strop_theme"
 
 _TOO_DEEP = "[…]"
 
-Say = Callable[..., str]
-"""A template and its parameters, as `locales.msg` takes them -> the sentence in the page's language."""
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A template and its parameters, as `locales.msg` takes them -> the sentence in a page's language."""
+
+    language: str
+
+    def __call__(self, template: str, /, **params: Any) -> str:
+        return self.said(msg(template, **params))
+
+    def said(self, text: str | None) -> str:
+        """A text that may be a message."""
+        return "" if text is None else str(rendered(text, self.language))
+
+    def pick(self, english: str, chinese: str) -> str:
+        """Of a text that is kept in both languages."""
+        return chinese if self.language == "zh" else english
 
 
 def language_of(request: Request) -> str:
@@ -35,10 +50,7 @@ def language_of(request: Request) -> str:
 
 
 def say_in(language: str) -> Say:
-    def say(template: str, /, **params: Any) -> str:
-        return str(rendered(msg(template, **params), language))
-
-    return say
+    return Say(language)
 
 
 def theme_of(request: Request) -> str:

@@ -169,7 +169,7 @@ def _tool_call_problems(entries: list[Row], place: str) -> list[Problem]:
                 Problem(
                     place=place,
                     message=msg("{field}.tool_calls: expected a list", field=field),
-                    fix=f"[{_CALL}]",
+                    fix=msg("[{call}]", call=_CALL),
                 )
             )
         elif calls:

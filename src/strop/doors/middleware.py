@@ -35,7 +35,7 @@ Lookup = Callable[[str], Caller]
 """Text of a key -> whose it is. Raises AccessError."""
 
 _MULTIPART_SLACK = 64 * KIB
-_KEYLESS = (
+_KEYLESS = msg(
     "no API key was sent; set DASHSCOPE_API_KEY (before Python imports dashscope) to a key of this server"
 )
 

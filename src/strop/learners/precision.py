@@ -48,6 +48,10 @@ def compute_in(model: nn.Module, dtype: torch.dtype) -> None:
     if (broken := not_finite(dict(model.named_parameters()))) is not None:
         name = str(dtype).removeprefix("torch.")
         raise ModelError(
-            f"the weights of the model are not all finite in {name}: {broken!r} holds NaN or infinity",
-            fix="set train_dtype: float32, or take a model from before its numbers went wrong",
+            msg(
+                "the weights of the model are not all finite in {name}: {broken!r} holds NaN or infinity",
+                name=name,
+                broken=broken,
+            ),
+            fix=msg("set train_dtype: float32, or take a model from before its numbers went wrong"),
         )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from strop.errors import CheckpointError
 from strop.learners.quiet import quiet_transformers
+from strop.locales import msg
 
 
 def write_model(
@@ -72,14 +73,20 @@ def check_finite(what: str, tensors: Mapping[str, Tensor], *, working: torch.dty
     """
     if (broken := not_finite(tensors)) is not None:
         raise CheckpointError(
-            f"{what} is not finite: {broken!r} holds NaN or infinity",
-            fix="resume from an earlier checkpoint",
+            msg("{what} is not finite: {broken!r} holds NaN or infinity", what=what, broken=broken),
+            fix=msg("resume from an earlier checkpoint"),
         )
     for name, value in tensors.items() if working is not None else ():
         if not_finite({name: value.to(working)}) is not None:
             dtype = str(working).removeprefix("torch.")
             raise CheckpointError(
-                f"{what} does not fit {dtype}: {name!r} becomes infinite", fix="set train_dtype: float32"
+                msg(
+                    "{what} does not fit {dtype}: {name!r} becomes infinite",
+                    what=what,
+                    dtype=dtype,
+                    name=name,
+                ),
+                fix=msg("set train_dtype: float32"),
             )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Index, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from strop.locales import kept
 from strop.schema.job import PLANNED_EVENT, Event, Progress
 from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
 from strop.store.tables import Base, Page, of_job, page_of
@@ -26,6 +27,11 @@ class EventRow(Base):
     step: Mapped[int | None]
     data: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     created_at: Mapped[datetime] = mapped_column(UtcTime)
+
+    @property
+    def sentence(self) -> str:
+        """The message, to be said in the reader's language."""
+        return kept(self.message, self.said)
 
     def event(self) -> Event:
         return Event(

@@ -123,9 +123,9 @@ def caller_of(session: Session, text: str) -> Caller:
     row = session.scalars(select(ApiKeyRow).where(ApiKeyRow.digest == _digest(text))).first()
     if row is None or row.revoked_at is not None:
         message = (
-            "the API key has been revoked"
+            msg("the API key has been revoked")
             if row is not None
-            else "the API key does not belong to this server"
+            else msg("the API key does not belong to this server")
         )
         raise AccessError(message, fix=msg("set DASHSCOPE_API_KEY to a key that `strop keys` made"))
     return Caller(workspace_id=row.workspace_id, key_id=row.key_id, key_name=row.name)

@@ -24,6 +24,7 @@ from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.losses.value import value_loss
 from strop.learners.precision import compute_in, working_dtype
 from strop.learners.weights_file import check_finite, read_tensors, write_tensors
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 
 _METRICS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean")
@@ -140,13 +141,24 @@ class LocalValueTrainer:
         path = folder / "trainer" / "critic.safetensors"
         if not path.is_file():
             raise CheckpointError(
-                f"{str(folder)!r} holds no critic, and PPO cannot go on without the one it had",
-                fix="resume from a checkpoint of a PPO run, or start a new job with this folder as its model",
+                msg(
+                    "{folder!r} holds no critic, and PPO cannot go on without the one it had",
+                    folder=str(folder),
+                ),
+                fix=msg(
+                    "resume from a checkpoint of a PPO run, or start a new job with this folder as its model"
+                ),
             )
         masters = read_tensors(path)
         missing = sorted(set(self._optimizer.masters) - set(masters))
         if missing:
-            raise CheckpointError(f"the critic in {str(folder)!r} is of another model: no {missing[0]!r}")
+            raise CheckpointError(
+                msg(
+                    "the critic in {folder!r} is of another model: no {missing!r}",
+                    folder=str(folder),
+                    missing=missing[0],
+                )
+            )
         check_finite(
             f"the critic in {str(folder)!r}", masters, working=next(self._network.parameters()).dtype
         )

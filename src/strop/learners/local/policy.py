@@ -31,6 +31,7 @@ from strop.learners.weights_file import (
     write_model,
     write_tensors,
 )
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 from strop.schema.weights import WeightsRef
 
@@ -188,26 +189,42 @@ class LocalPolicyTrainer:
         state = folder / "trainer"
         if not (state / "state.json").is_file():
             raise CheckpointError(
-                f"{str(folder)!r} holds no trainer state: it can be served, but not resumed",
-                fix="resume from a checkpoint of the run, not from an exported model",
+                msg(
+                    "{folder!r} holds no trainer state: it can be served, but not resumed", folder=str(folder)
+                ),
+                fix=msg("resume from a checkpoint of the run, not from an exported model"),
             )
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had; "
-                f"the job's model is {self._named!r} now",
-                fix="restore the model as it was, or start a new job with the checkpoint as its model",
+                msg(
+                    "the run of {folder!r} began with other weights, those that {told!r} "
+                    "had; the job's model is {named!r} now",
+                    folder=str(folder),
+                    told=told["start"],
+                    named=self._named,
+                ),
+                fix=msg("restore the model as it was, or start a new job with the checkpoint as its model"),
             )
         if self._teacher_sha256 is not None and told["teacher_sha256"] != self._teacher_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} learned from another teacher than the job's is now",
-                fix="restore the teacher, or start a new job with the checkpoint as its model",
+                msg(
+                    "the run of {folder!r} learned from another teacher than the job's is now",
+                    folder=str(folder),
+                ),
+                fix=msg("restore the teacher, or start a new job with the checkpoint as its model"),
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
         missing = sorted(set(self._optimizer.masters) - set(saved))
         if missing:
-            raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
+            raise CheckpointError(
+                msg(
+                    "{folder!r} is of another model: it has no {missing!r}",
+                    folder=str(folder),
+                    missing=missing[0],
+                )
+            )
         # With an adapter what is saved is added to the weights, not rounded in their place.
         working = next(self._model.parameters()).dtype if self._adapter is None else None
         check_finite(f"the model in {str(folder)!r}", saved, working=working)
