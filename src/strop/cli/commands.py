@@ -184,12 +184,16 @@ def command_line() -> None:
         SystemExit: always.
     """
     from strop.errors import StropError
+    from strop_sandbox.errors import SandboxError
 
     try:
         app()
     except StropError as error:
         _tell(told(error.told))
         sys.exit(2 if _is_wrong_input(error) else 1)
+    except SandboxError as error:
+        _tell(str(error))
+        sys.exit(error.exit_status)
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "safetensors", "peft"):
             raise

@@ -1,5 +1,6 @@
 """Ctrl-C at any moment: one line, exit status 130."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -118,6 +119,8 @@ def test_ctrl_c_typed_at_the_command_while_it_loads_is_one_line(tmp_path):
     ) as command:
         try:
             assert command.stderr is not None
+            # It waits for its reader, so it cannot be through before it is struck.
+            fcntl.fcntl(command.stderr, fcntl.F_SETPIPE_SZ, 4096)
             assert any("strop/cli/commands.py" in line for line in command.stderr)
             command.send_signal(signal.SIGINT)
             lines = [line.rstrip() for line in command.stderr]
