@@ -54,7 +54,8 @@ bench: setup ## Measure against TRL, transformers and vLLM side by side; appends
 	bash bench/setup_vllm.sh
 	$(BIN)/python -m bench $(ARGS)
 
-docs: setup ## Write the documents that are made from code
+docs: setup ## Write the documents and catalogues that are made from code
+	$(BIN)/python -m strop.locales.catalogue
 	$(BIN)/python -m strop.tracing.metrics_doc docs/metrics.md
 	$(BIN)/python -m strop.config.hyper_parameters_doc docs/hyper_parameters.md
 	$(BIN)/python -m strop.functions.rewards_doc docs/rewards.md

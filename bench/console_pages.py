@@ -31,9 +31,10 @@ from playwright.sync_api import sync_playwright
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
 from strop.doors.app import create_app
+from strop.doors.openai.proxy import chat_completions
 from strop.schema.function import TaskStatus
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.sample import Sample
@@ -192,7 +193,7 @@ def _repeat(session: Session) -> None:
 def console(home: Path) -> Iterator[tuple[httpx.Client, Database]]:
     """A served console and a browser that has signed in."""
     app = create_app(Settings(home=home, supervise=False), PipelineFlow())
-    mount_console(app, app.state.services)
+    mount_console(app, app.state.services, ask=chat_completions)
     database: Database = app.state.services.database
     key = ensure_first_key(database, home).path.read_text().strip()
     listener = listen(0)

@@ -27,13 +27,13 @@ from pathlib import Path
 
 from bench.contender import ROOT
 from bench.figures import alternate, load_average, machine, round_ratios, spread, table
+from strop.processes.watch import descendants
 from strop.schema.function import AgentOutput, RewardInput
 from strop.workers.instance import Instance, new_client
 from strop.workers.masking import Mask
 from strop.workers.process import WorkerProcess
 from strop.workers.size import PoolSize
 from strop.workers.spec import WorkerSpec
-from strop.workers.watch import descendants
 
 LOG = ROOT / "docs" / "log.md"
 RAY = Path(__file__).with_name(".venv-ray") / "bin" / "python"

@@ -60,7 +60,7 @@ def serve_model(port_file: Path, delay_ms: int) -> None:
 
 def serve_store(port_file: Path, home: Path) -> None:
     """The server's own receiver over a store of its own."""
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.doors.app import create_app
     from strop.schema.job import Job, JobStatus
     from strop.service.settings import Settings

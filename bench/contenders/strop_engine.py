@@ -18,7 +18,7 @@ from strop.schema.sampling import SamplingParams
 def prepare(settings: Answer):
     model, tokenizer = models.load(settings["model"])
     forget_end_tokens(model, tokenizer)
-    engine = Engine(model, tokenizer, engine_config())
+    engine = engine_of(model, tokenizer)
     engine.start()
 
     def generate(prompts: list[list[int]], rollouts: int, new_tokens: int) -> int:
@@ -35,8 +35,12 @@ def prepare(settings: Answer):
     return run, {"version": strop.__version__, "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
-def engine_config() -> EngineConfig:
-    return EngineConfig(max_length=PROMPT_TOKENS + NEW_TOKENS, max_sequences=64)
+def engine_of(model: Any, tokenizer: Any) -> Engine:
+    """An engine with these weights and ends."""
+    config = EngineConfig(max_length=PROMPT_TOKENS + NEW_TOKENS, max_sequences=64)
+    return Engine.from_weights(
+        model.config, model.state_dict(), tokenizer, config, generation_config=model.generation_config
+    )
 
 
 def forget_end_tokens(model: Any, tokenizer: Any) -> None:

@@ -12,10 +12,10 @@ import torch
 
 import strop
 from bench.contender import Answer, serve
-from bench.contenders.strop_engine import engine_config, forget_end_tokens
+from bench.contenders.strop_engine import engine_of, forget_end_tokens
 from bench.workload import LEARNING_RATE, MAX_GRAD_NORM, vowel_share
 from strop.config.job import HyperParameters, Scheduler
-from strop.inference.local import Engine
+from strop.inference.local import SharedMemorySync
 from strop.learners import models
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.rl.advantage import group_advantages
@@ -54,7 +54,8 @@ class Step:
         )
         self.trainer = LocalPolicyTrainer(model, tokenizer, hyper_parameters)
         self.learner = PolicyLearner(self.trainer, hyper_parameters, total_steps=1000)
-        self.engine = Engine(model, tokenizer, engine_config())
+        self.engine = engine_of(model, tokenizer)
+        self.weight_sync = SharedMemorySync(self.engine)
         self.engine.start()
         weights = list(self.trainer.weights().parameters())
         self.num_parameters = sum(weight.numel() for weight in weights if weight.requires_grad)
@@ -85,10 +86,10 @@ class Step:
         answers = self.sample()
         sampled = time.perf_counter()
         batch = self.batch(answers)
-        self.engine.drop_weights()
+        self.weight_sync.sleep()
         self.learner.update(batch)
         updated = time.perf_counter()
-        self.engine.load_weights(self.trainer.weights(), version=self.trainer.policy_version)
+        self.weight_sync.push(self.learner.export(), version=self.learner.policy_version)
         end = time.perf_counter()
         packs = [pack for mini in batch.mini_batches for pack in mini.packs]
         return {

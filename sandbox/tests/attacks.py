@@ -211,7 +211,7 @@ BEHIND_THE_WALLS = (
     _attack("a link that changes while it is fetched", "if os.fork() == 0:\n    os.setsid()\n    if os.fork(): os._exit(0)\n    while True:\n        open('x', 'w').close(); os.replace('x', 'a.txt')\n        os.symlink('/proc/1/environ', 'y'); os.replace('y', 'a.txt')\ntime.sleep(0.1)\nprint('contained')", CONTAINED, fetch_files=["a.txt"] * 50),
     _attack("a name in files that no file can have", "print('ESCAPED')", REFUSED, files={"x" * 300: _X}),
     _attack("a name in files with signs that turn the direction", "print('ESCAPED' if os.listdir('.') == ['main.py'] else 'contained')", CONTAINED, files={"\u202ecod.exe\n": _X}),
-    _attack("oom_score_adj of the keeper", "for name in ('oom_score_adj', 'oom_adj', 'timerslack_ns', 'coredump_filter', 'autogroup', 'clear_refs'):\n    refused(lambda: os.write(os.open(f'/proc/1/{name}', os.O_WRONLY), b'15'))\nrefused(lambda: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1000'))", REFUSED),
+    _attack("oom_score_adj of the init process", "for name in ('oom_score_adj', 'oom_adj', 'timerslack_ns', 'coredump_filter', 'autogroup', 'clear_refs'):\n    refused(lambda: os.write(os.open(f'/proc/1/{name}', os.O_WRONLY), b'15'))\nrefused(lambda: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), b'-1000'))", REFUSED),
 )  # fmt: skip
 
 ATTACKS = (

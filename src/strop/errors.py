@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strop.bilingual import Bilingual, chinese
+from strop.locales import joined, msg, plural
 
 
 class StropError(Exception):
@@ -33,11 +33,10 @@ class StropError(Exception):
 
     @property
     def told(self) -> str:
-        """The same as `str`, in both languages where its message is."""
-        if not isinstance(self.message, Bilingual):
-            return str(self)
-        fix = f"\n  修正：{chinese(self.fix)}" if self.fix else ""
-        return Bilingual(str(self), self.message.zh + fix)
+        """The same as `str`, to be said in the reader's language."""
+        if not self.fix:
+            return self.message
+        return msg("{message}\n  fix: {fix}", message=self.message, fix=self.fix)
 
 
 def told_of(error: BaseException) -> str:
@@ -47,15 +46,22 @@ def told_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong with an input: where it stands, what it is, how to mend it."""
+    """One thing wrong with an input: where it stands, what it is, how to fix it."""
 
     place: str
     message: str
     fix: str | None = None
 
     def __str__(self) -> str:
-        line = f"{self.place}: {self.message}" if self.place else self.message
-        return f"{line} ({self.fix})" if self.fix else line
+        return str(self.told)
+
+    @property
+    def told(self) -> str:
+        """In a line, to be said in the reader's language."""
+        line = (
+            msg("{place}: {message}", place=self.place, message=self.message) if self.place else self.message
+        )
+        return msg("{line} ({fix})", line=line, fix=self.fix) if self.fix else line
 
 
 class _ProblemsError(StropError):
@@ -68,11 +74,17 @@ class _ProblemsError(StropError):
     def __init__(self, subject: str, problems: Sequence[Problem]) -> None:
         self.subject = subject
         self.problems = tuple(problems)
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        lines = "\n".join(f"  {problem}" for problem in self.problems[: self.printed])
+        lines = [joined("", "  ", problem.told) for problem in self.problems[: self.printed]]
         if self.printed is not None and len(self.problems) > self.printed:
-            lines += f"\n  ... and {len(self.problems) - self.printed} more"
-        super().__init__(f"{subject}: {count}\n{lines}")
+            lines.append(msg("  ... and {left} more", left=len(self.problems) - self.printed))
+        text = plural(
+            "{subject}: {count} problem\n{lines}",
+            "{subject}: {count} problems\n{lines}",
+            count=len(self.problems),
+            subject=subject,
+            lines=joined("\n", *lines),
+        )
+        super().__init__(text)
 
 
 class ConfigError(_ProblemsError):

@@ -76,6 +76,8 @@ training:
     max_tokens: 12
     eval_steps: 6
     save_strategy: "no"
+    train_dtype: float32
+    sampling_dtype: float32
 """
 
 

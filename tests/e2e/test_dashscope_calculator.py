@@ -68,6 +68,7 @@ def written_for_dashscope(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # what is waited for has limits of its own
 def test_the_calculator_is_trained_deployed_and_answers_by_the_clients_calls(
     own_home: Path, tmp_path: Path
 ) -> None:
@@ -94,7 +95,7 @@ def test_the_calculator_is_trained_deployed_and_answers_by_the_clients_calls(
         )
         assert deployed[0] == 200
         name = deployed[1]
-        eventually(lambda: server.get(f"/deployments/{name}")["status"] == "RUNNING", within_s=240)
+        server.deployed(name)
         assert "status: RUNNING" in project.cli("deployments", "get", name)  # its start takes seconds: once
         with openai.OpenAI(base_url=f"{server.url}/compatible-mode/v1", api_key=server.key) as client:
             answer = client.chat.completions.create(

@@ -116,7 +116,7 @@ def test_a_whole_training_started_by_the_client(tmp_path, version, requirements)
         check_spans(server, job_id)
         notes = json.dumps(server.get(f"/fine-tunes/{job_id}/events"))
         assert "n_gpus_rollout" in notes
-        assert "resources.* choose nothing on one machine" in notes
+        assert "resources.* have no effect on a single machine" in notes
 
 
 def check_spans(server: Server, job_id: str) -> None:

@@ -89,7 +89,7 @@ def up(tmp_path: Path) -> Iterator[Up]:
 
 
 def replicas_of(name: str) -> list[int]:
-    """Processes that serve `name`, their guardians too."""
+    """Processes that serve `name`, their reapers too."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -122,7 +122,7 @@ def test_killed_replicas_come_back_and_a_killed_server_leaves_nothing_and_starts
         assert sorted(outcomes) == ["answered", "lost"]
 
         up.becomes("tiny-a", "RUNNING", ready=2)
-        assert len(set(replicas_of("tiny-a")) - set(before)) == 2  # a replica and its guardian
+        assert len(set(replicas_of("tiny-a")) - set(before)) == 2  # a replica and its reaper
         client.chat.completions.create(**ask, max_tokens=5)
 
     up.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Killed workers, killed guardians, a full disk, a second run: what a run meets from outside."""
+"""Killed workers, killed reapers, a full disk, a second run: what a run meets from outside."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ QUICK = [
 ]
 
 
-def test_killed_workers_and_guardians_cost_attempts_and_nothing_else(
-    job_folder: Path, tmp_path: Path
-) -> None:
+def test_killed_workers_and_reapers_cost_attempts_and_nothing_else(job_folder: Path, tmp_path: Path) -> None:
     mark = f"SURVIVAL={tmp_path}"
     home = tmp_path / "home"
     with Running("run", job_folder / "job.yaml", *QUICK, "--json", home=home, SURVIVAL=str(tmp_path)) as run:
         run.says("step   1/4")
-        guardian = min(workers_of(mark))
-        os.kill(workers_of(mark)[guardian], signal.SIGKILL)
+        reaper = min(workers_of(mark))
+        os.kill(workers_of(mark)[reaper], signal.SIGKILL)
         run.says("step   2/4")
         os.kill(max(workers_of(mark)), signal.SIGKILL)
         assert run.end() == 0, run.text
@@ -108,7 +106,7 @@ def test_a_second_run_with_the_same_folder_is_refused_and_one_beside_it_is_told(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--resume", "/nope"), "--resume: there is no folder '/nope'"),
+        (("--resume", "/nope"), "--resume: there is no folder or job '/nope'"),
         (("--resume", "auto"), "--resume: auto looks in the folder of --out"),
         (("--out", "/proc/nope"), "--out: checkpoints cannot be written to '/proc/nope'"),
     ],

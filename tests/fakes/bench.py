@@ -13,8 +13,8 @@ from fakes.capture import FakeCapture
 from fakes.critic import FakeCritic
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
-from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
+from fakes.weight_sync import FakeWeightSync
 from strop.config.job import JobConfig
 from strop.data.dataset import Dataset
 from strop.rl.interfaces import Backends
@@ -79,7 +79,7 @@ class Bench:
         self.functions = FakeFunctions(agent=agent or one_call_agent(self.capture), right=right)
         self.learner = FakeLearner()
         self.checkpoints = FakeCheckpoints(self.learner)
-        self.publisher = FakePublisher(self.learner)
+        self.weight_sync = FakeWeightSync()
         self.recorder = FakeRecorder(on=self.on)
         self.counters = dict[str, float]
         self.critic: FakeCritic | None = None
@@ -90,12 +90,12 @@ class Bench:
 
     async def train(self, config=None, training=None, validation=None, **options):
         config = config or job()
-        machines = Backends(
-            capture=self.capture,
+        backends = Backends(
+            gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
             checkpoints=self.checkpoints,
-            publisher=self.publisher,
+            weight_sync=self.weight_sync,
             recorder=self.recorder,
             counters=self.counters,
             critic=self.critic,
@@ -104,7 +104,7 @@ class Bench:
             validation = rows(3, "held")
         return await train(
             config,
-            machines,
+            backends,
             training or rows(8),
             validation,
             job_id="job",

@@ -13,6 +13,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from fakes.tokenizer import tiny_tokenizer
+from strop.inference.local import Engine, EngineConfig
 
 EOS = 2
 
@@ -111,6 +112,13 @@ def tiny_model(name: str, seed: int = 0) -> PreTrainedModel:
     model.generation_config.eos_token_id = EOS
     model.generation_config.pad_token_id = 0
     return model.eval()
+
+
+def engine_of(model: PreTrainedModel, tokenizer: Any, config: EngineConfig) -> Engine:
+    """An engine with the weights of `model`, which it is not handed."""
+    return Engine.from_weights(
+        model.config, model.state_dict(), tokenizer, config, generation_config=model.generation_config
+    )
 
 
 def greedy(model: PreTrainedModel, prompt: list[int], max_tokens: int) -> list[int]:

@@ -75,6 +75,8 @@ training:
     save_strategy: steps
     save_steps: {save_steps}
     save_total_limit: 9
+    train_dtype: float32
+    sampling_dtype: float32
 """
 
 

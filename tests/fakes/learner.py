@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.schema.batch import Batch, Score
+from strop.schema.weights import WeightsRef
 
 
 class FakeLearner:
@@ -38,6 +39,13 @@ class FakeLearner:
             )
             for one in sequences
         ]
+
+    @property
+    def policy_version(self) -> int:
+        return self.version
+
+    def export(self) -> WeightsRef:
+        return WeightsRef(tensors={"weights": self.weights})
 
     def learned(self) -> bool:
         return self.version > 0

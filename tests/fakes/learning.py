@@ -11,8 +11,8 @@ from fakes.packs import random_pack, sequence
 from fakes.tokenizer import tiny_tokenizer
 from strop.config.job import HyperParameters
 from strop.learners.local.critic import LocalValueTrainer
-from strop.learners.local.forward import forest_logprobs
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.forward import tree_logprobs
+from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.rows import LocalRowTrainer
 from strop.learners.local.teacher import Teacher
@@ -100,9 +100,9 @@ def largest_difference(left: dict[str, torch.Tensor], right: dict[str, torch.Ten
 
 def logprobs(of: Learner, packed) -> tuple[torch.Tensor, torch.Tensor]:
     """(S, T) logprobs and mask under the weights of now."""
-    [forest] = make_forests([packed], max_nodes=10_000)
+    [trees] = pack_trees([packed], max_nodes=10_000)
     with torch.no_grad():
-        return forest_logprobs(of.weights(), forest)[0][forest.sequence_edges_ST], forest.mask_ST
+        return tree_logprobs(of.weights(), trees)[0][trees.sequence_edges_ST], trees.mask_ST
 
 
 def with_behaviour(of: Learner, packed, change: float = 0.0):

@@ -22,7 +22,7 @@ from fakes.packs import batch, mini_batch, random_pack
 from strop.config.job import HyperParameters
 from strop.learners.local import policy
 from strop.learners.local.forward import scored
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.packed_trees import pack_trees
 from strop.rl.gae import with_gae
 from strop.rl.normalizer import normalized
 from strop.rl.offline import row_normalizer
@@ -49,7 +49,7 @@ def part_of_gradient(
     weighed, normalizer = normalized(replace(whole, packs=tuple(packs)), packs)
     computed = weighed[part]
     with torch.no_grad():
-        old = scored(start, make_forests(computed, max_nodes=max_nodes), computed).logprobs
+        old = scored(start, pack_trees(computed, max_nodes=max_nodes), computed).logprobs
     known = with_rows(
         computed, old_logprobs=old, reference_logprobs=learner.score_reference(computed).logprobs
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from strop.bilingual import chinese
+from strop.locales import rendered
 from strop.schema.job import ALLOWED_MOVES, JobStatus
 from strop.schema.trajectory import Group
 
@@ -75,7 +75,9 @@ class FakeRecorder:
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> None:
         if self.wants_chinese and kind != "checkpoint_not_removed":  # a path and what the system says of it
-            assert re.search("[\u4e00-\u9fff]", chinese(message)), f"{kind}: {message!r} is English alone"
+            assert re.search("[\u4e00-\u9fff]", rendered(message, "zh")), (
+                f"{kind}: {message!r} is English alone"
+            )
         self.events.append((kind, message, step))
         self._note("event", kind)
 

@@ -115,7 +115,7 @@ def processes_with(mark: str) -> dict[int, str]:
 
 
 def workers_of(mark: str) -> dict[int, int]:
-    """Function workers of a run started with `mark` in its environment: worker's pid by its guardian's."""
+    """Function workers of a run started with `mark` in its environment: worker's pid by its reaper's."""
     pids = [pid for pid, command in processes_with(mark).items() if "strop.workers.worker" in command]
     parents = {pid: _parent(pid) for pid in pids}
     return {parent: pid for pid, parent in parents.items() if parent in parents}

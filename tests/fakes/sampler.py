@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerFast
 
 from strop.errors import EngineError
-from strop.schema.sampling import Completion, CompletionChunk, FinishReason, Likeliest, SamplingParams
+from strop.schema.sampling import Completion, CompletionChunk, FinishReason, SamplingParams, TopLogprobs
 
 Answer = str | Sequence[int]
 
@@ -108,12 +108,12 @@ class FakeGeneration:
             policy_versions=(self._sampler.policy_version,) * len(self._ids),
             text=self._text,
             finish_reason=self._reason,
-            likeliest=tuple(self._likeliest(token) for token in self._ids)
+            top_logprobs=tuple(self._top_logprobs(token) for token in self._ids)
             if self._params.top_logprobs
             else (),
         )
 
-    def _likeliest(self, token: int) -> Likeliest:
+    def _top_logprobs(self, token: int) -> TopLogprobs:
         """The sampled one and the first of the vocabulary."""
         return ((token, logprob_of(token)), (0, -9.0))[: self._params.top_logprobs]
 
@@ -137,7 +137,7 @@ class FakeGeneration:
             logprobs=(logprob_of(token),),
             text=added,
             finish_reason=self._reason if self.finished else None,
-            likeliest=(self._likeliest(token),) if self._params.top_logprobs else (),
+            top_logprobs=(self._top_logprobs(token),) if self._params.top_logprobs else (),
         )
 
     def _certain(self, text: str) -> str:

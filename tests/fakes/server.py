@@ -21,20 +21,21 @@ import httpx
 import pytest
 import uvicorn
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.console import mount_console
 from strop.doors.app import create_app
 from strop.doors.connections import served_by
-from strop.doors.services import Services
+from strop.doors.openai.proxy import chat_completions
+from strop.processes.mark import is_gone
 from strop.schema.job import LogLine
 from strop.service.first_key import ensure_first_key
-from strop.service.fleet import Runs
+from strop.service.fleet import Patience, Runs
 from strop.service.replica import Replica, ReplicaSpec
+from strop.service.services import Services
 from strop.service.settings import Settings
 from strop.store.database import Database
 from strop.store.jobs import process_of
 from strop.store.logs import record_lines
-from strop.store.processes import is_gone
 from strop.store.submissions import unfinished
 from strop.workers.listening import listen
 
@@ -175,6 +176,18 @@ class Server:
 
         return eventually(there, within_s=within_s)
 
+    def deployed(self, name: str) -> None:
+        """Wait until a deployment answers: as long as a replica may load a model, which on a busy machine
+        takes minutes, and not once one could not."""
+
+        def there() -> dict[str, Any] | None:
+            found = self.get(f"/deployments/{name}")
+            assert "error_message" not in found, found
+            return found if found["status"] not in ("PENDING", "DEPLOYING") else None
+
+        found = eventually(there, within_s=Patience().start_s)
+        assert found["status"] == "RUNNING", found
+
     def print_lines(self, job_id: str, count: int) -> None:
         """As if the job's trainer had printed `line 001` and so on."""
         now = datetime.now(UTC)
@@ -223,7 +236,7 @@ def _serving(
 ) -> Generator[Server]:
     chosen = Settings(home=home, **settings)
     app = create_app(chosen, PipelineFlow(), trainer_command=trainer, make_replica=make_replica)
-    pages = mount_console(app, app.state.services)
+    pages = mount_console(app, app.state.services, ask=chat_completions)
     database = app.state.services.database
     key = ensure_first_key(database, home)
     listener = listen(port)

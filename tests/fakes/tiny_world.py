@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strop.rl.advantage import group_advantages
-from strop.rl.metrics import rollout_measures
+from strop.rl.metrics import rollout_metrics
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
 from strop.schema.sampling import FinishReason
@@ -111,7 +111,7 @@ class World:
                 self.shared += self.rng.normal(0, 8, self.shared.shape)
                 self.shared[:, [INDEX[word] for word in NOISE]] += 30
             groups, tokens = self._rollout(step, self.score)
-            values = rollout_measures(groups, epoch=0)
+            values = rollout_metrics(groups, epoch=0)
             values["trace/tool_call_count"] = float(
                 np.mean(
                     [

@@ -9,13 +9,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from strop.processes.mark import this_process
 from strop.schema.job import Checkpoint, JobStatus
 from strop.schema.submission import Wanted
 from strop.store.checkpoints import checkpoint_id, list_checkpoints, record_checkpoint
 from strop.store.database import open_database
 from strop.store.jobs import claim_job, get_job, move_job
 from strop.store.metrics import record_metrics
-from strop.store.processes import this_process
 from strop.store.submissions import wanted_of
 
 LIFE_S = 180

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
-from strop.cli.resume import find_resumed
+from strop.cli.run_folder import find_resumed
 from strop.cli.training_here import summary, train_here
 from strop.config.loading import load_job
 

@@ -66,8 +66,8 @@ def _lives(kills: int, seed: int) -> str:
 def _outside(kills: int, seed: int) -> str:
     survived = kill_from_outside(kills, seed=seed)
     return (
-        f"{survived.kills} workers killed during {survived.steps} steps, {survived.guardians} of them by "
-        f"their guardian: {survived.retried} of {survived.rollouts} rollouts took another attempt, "
+        f"{survived.kills} workers killed during {survived.steps} steps, {survived.reapers} of them by "
+        f"their reaper: {survived.retried} of {survived.rollouts} rollouts took another attempt, "
         f"{survived.failed} failed; nothing was counted twice, no process remained"
     )
 

@@ -1,4 +1,4 @@
-"""Function workers and their guardians killed at random moments of a run -> it goes on, and counts right.
+"""Function workers and their reapers killed at random moments of a run -> it goes on, and counts right.
 
 `python -m soak.outside 30`.
 """
@@ -33,7 +33,7 @@ class Survived:
     """`retried`: rollouts that needed another attempt; `failed`: those that all attempts were taken from."""
 
     kills: int
-    guardians: int
+    reapers: int
     steps: int
     rollouts: int
     retried: int
@@ -60,7 +60,7 @@ def _kill(root: Path, kills: int, chance: random.Random) -> Survived:
         f"max_steps={max(4, 3 * kills)}",
         "--json",
     )
-    done = guardians = 0
+    done = reapers = 0
     with Running("run", job, *long, home=home, SOAK=str(root)) as run:
         run.says("step ")
         while done < kills and run.process.poll() is None:
@@ -68,15 +68,15 @@ def _kill(root: Path, kills: int, chance: random.Random) -> Survived:
             pairs = list(workers_of(mark).items())
             if not pairs:
                 continue
-            guardian, worker = chance.choice(pairs)
-            at_guardian = chance.random() < 0.5
+            reaper, worker = chance.choice(pairs)
+            at_reaper = chance.random() < 0.5
             try:
-                os.kill(guardian if at_guardian else worker, signal.SIGKILL)
+                os.kill(reaper if at_reaper else worker, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-            done, guardians = done + 1, guardians + at_guardian
+            done, reapers = done + 1, reapers + at_reaper
         assert run.end(1200) == 0, run.text
-        told = json.loads(run.text[run.text.index("{\n") :])
+        told, _ = json.JSONDecoder().raw_decode(run.text[run.text.index("{\n") :])
     assert processes_with(mark) == {}
     opened = open_database(f"sqlite:///{home}/strop.db")
     with opened.read() as session:
@@ -87,7 +87,7 @@ def _kill(root: Path, kills: int, chance: random.Random) -> Survived:
     assert told["tokens_sampled"] == sum(one.num_sampled_tokens for one in items)
     return Survived(
         kills=done,
-        guardians=guardians,
+        reapers=reapers,
         steps=told["steps"],
         rollouts=len(items),
         retried=sum(one.trajectory.attempts > 1 for one in items),

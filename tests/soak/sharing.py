@@ -109,7 +109,7 @@ class House:
         return reply.json()["choices"][0]["message"]["content"]
 
     def replicas_mib(self) -> list[float]:
-        """Memory of each replica with its guardian; a page of several processes counts in parts."""
+        """Memory of each replica with its reaper; a page of several processes counts in parts."""
         found = [pid for pid, command in processes_with(self.mark).items() if "strop.cli serve" in command]
         sizes: Counter[int] = Counter()
         for pid in found:

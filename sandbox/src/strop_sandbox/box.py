@@ -56,7 +56,7 @@ class FileError(SandboxError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunResult:
     """How a program ended. `reason` names the limit that ended it, or is empty.
 
     Units:
@@ -218,7 +218,7 @@ class Box:
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
         python: str | None = None,
-    ) -> Ran:
+    ) -> RunResult:
         """Run a program until it ends or meets a limit; no process of it is left then.
 
         `python` names a file that the init process runs in a fork of its own, already started, interpreter.
@@ -350,8 +350,8 @@ async def _reaped(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _out_of_memory(limits: Limits) -> Ran:
-    return Ran(
+def _out_of_memory(limits: Limits) -> RunResult:
+    return RunResult(
         reason="memory_limit",
         return_code=None,
         wall_s=0.0,
@@ -364,10 +364,10 @@ def _out_of_memory(limits: Limits) -> Ran:
     )
 
 
-def _ran(answer: Mapping[str, Any], grown_bytes: int) -> Ran:
+def _ran(answer: Mapping[str, Any], grown_bytes: int) -> RunResult:
     try:
         reason = str(answer["reason"])
-        return Ran(
+        return RunResult(
             reason=reason,
             return_code=None if reason or answer["return_code"] is None else int(answer["return_code"]),
             wall_s=float(answer["wall_s"]),

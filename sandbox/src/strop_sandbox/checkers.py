@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from strop_sandbox.box import Box, Ran
+from strop_sandbox.box import Box, RunResult
 from strop_sandbox.cases import Case
 from strop_sandbox.comparison import Comparison
 from strop_sandbox.errors import RequestError
@@ -26,7 +26,7 @@ _FILES = ("case.in", "case.out", "case.ans")
 class Checker(Protocol):
     """Decides on the output of a run that ended well."""
 
-    async def accepts(self, case: Case, ran: Ran) -> bool: ...
+    async def accepts(self, case: Case, ran: RunResult) -> bool: ...
 
 
 class ByComparison:
@@ -35,7 +35,7 @@ class ByComparison:
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
 
-    async def accepts(self, case: Case, ran: Ran) -> bool:
+    async def accepts(self, case: Case, ran: RunResult) -> bool:
         if ran.stdout_bytes > len(ran.stdout):
             return False  # cut: what is missing cannot be compared
         return self._comparison.agree(ran.stdout.decode("utf-8", "replace"), case.stdout)
@@ -59,7 +59,7 @@ class ByJudge:
         self._compiling = asyncio.Lock()
         self._is_kept = False
 
-    async def accepts(self, case: Case, ran: Ran) -> bool:
+    async def accepts(self, case: Case, ran: RunResult) -> bool:
         contents = (case.stdin.encode(), ran.stdout, case.stdout.encode())
         async with self._sandbox.pool.box() as box:
             await self._put(box)
@@ -84,7 +84,7 @@ class ByJudge:
         await self._judge.put(box)
 
 
-def _words(said: Ran) -> str:
+def _words(said: RunResult) -> str:
     lines = (said.stderr or said.stdout).decode(errors="replace").strip().splitlines()
     return f"status {said.return_code}, {said.reason or 'ended'}: {lines[-1] if lines else 'no output'}"
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from strop_sandbox.box import Box, Ran
+from strop_sandbox.box import Box, RunResult
 from strop_sandbox.cases import Cases
 from strop_sandbox.checkers import Checker
 from strop_sandbox.programs import Program, answer
@@ -112,7 +112,7 @@ class Judging:
                         await self._cases_in(fresh)
                 return
 
-    def _result(self, index: int, ran: Ran | None, *, passed: bool) -> TestResult:
+    def _result(self, index: int, ran: RunResult | None, *, passed: bool) -> TestResult:
         case = self._cases[index]
         return TestResult(
             passed=passed,

@@ -7,7 +7,7 @@ import asyncio
 import orjson
 from pydantic import BaseModel
 
-from strop_sandbox.box import BoxError, Ran
+from strop_sandbox.box import BoxError, RunResult
 from strop_sandbox.limits import Limits
 from strop_sandbox.programs import Program, decoded_files, described, encoded_files, failure, pod_name
 from strop_sandbox.sandbox import Sandbox, until_kept
@@ -92,7 +92,7 @@ async def run_jupyter(sandbox: Sandbox, request: RunJupyterRequest) -> RunJupyte
 
 async def _in_a_box(
     sandbox: Sandbox, program: Program, request: RunJupyterRequest
-) -> tuple[Ran, dict[str, bytes], dict[str, bytes]]:
+) -> tuple[RunResult, dict[str, bytes], dict[str, bytes]]:
     """How the driver ended, what it wrote down, and the files that were asked for."""
     told_of = request.model_dump(include={"cells", "cell_timeout", "total_timeout"})
     order = orjson.dumps({**told_of, "output_bytes": Limits().output_bytes}).decode()
@@ -105,18 +105,18 @@ async def _in_a_box(
     return ran, told, fetched
 
 
-class _Said(BaseModel):
+class _Report(BaseModel):
     """What the driver writes down. Cells can write there, too: it may be anything."""
 
     cells: list[CellResult]
     late: bool
 
 
-def _said(content: bytes | None) -> _Said | None:
+def _said(content: bytes | None) -> _Report | None:
     if content is None:
         return None
     try:
-        said = _Said.model_validate(orjson.loads(content))
+        said = _Report.model_validate(orjson.loads(content))
         said.model_dump_json()  # what is nested too deeply can be read and not be sent
     except ValueError:
         return None

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
-from strop_sandbox.box import Box, BoxError, FileError, Ran
+from strop_sandbox.box import Box, BoxError, FileError, RunResult
 from strop_sandbox.errors import SandboxError
 from strop_sandbox.limits import MIB, Limits
 from strop_sandbox.toolchains import Toolchain
@@ -46,7 +46,7 @@ class Program:
         )
         self._run_limits = replace(run_limits, cpu_factor=self._language.cpu_factor)
         self._built: dict[str, bytes] = {}
-        self.compiled: Ran | None = None
+        self.compiled: RunResult | None = None
 
     async def prepare(self, box: Box) -> bool:
         """Write and compile; whether there is something to run."""
@@ -75,7 +75,7 @@ class Program:
         """Into another box, what `keep` took."""
         await box.write(self._built)
 
-    async def run(self, box: Box, stdin: str | None) -> Ran:
+    async def run(self, box: Box, stdin: str | None) -> RunResult:
         limits = self._run_limits
         argv = self._command(self._language.run, limits)
         if self._language.forked:
@@ -108,7 +108,7 @@ def encoded_files(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: base64.b64encode(content).decode() for name, content in files.items()}
 
 
-def described(ran: Ran) -> CommandResult:
+def described(ran: RunResult) -> CommandResult:
     """A command's end in the wire's words: limits of time are a status, all other deaths a return code."""
     late = ran.reason in ("cpu_time_limit", "wall_time_limit")
     return CommandResult(
@@ -126,7 +126,10 @@ def described(ran: Ran) -> CommandResult:
 
 
 def answer(
-    compiled: Ran | None, ran: Ran | None, files: Mapping[str, bytes] | None = None, message: str = ""
+    compiled: RunResult | None,
+    ran: RunResult | None,
+    files: Mapping[str, bytes] | None = None,
+    message: str = "",
 ) -> RunCodeResponse:
     done = (compiled is None or compiled.ok) and ran is not None and ran.ok
     return RunCodeResponse(

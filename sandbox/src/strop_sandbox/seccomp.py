@@ -42,7 +42,7 @@ REFUSED = (
 FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 """Address families that may be opened: their reach ends with the box's own network namespace."""
 
-KEEPER = {
+ON_INIT = {
     "prlimit64": 0,
     "sched_setaffinity": 0,
     "sched_setscheduler": 0,
@@ -104,7 +104,7 @@ def filter_bytes() -> bytes:
         if _NAMESPACE_FLAGS >> bit & 1:
             flag = 1 << bit
             rule(refuse, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag))
-    for call, argument in KEEPER.items():
+    for call, argument in ON_INIT.items():
         rule(refuse, call, seccomp.Arg(argument, seccomp.MASKED_EQ, _INT, 1))
     for call, kind in _BY_USER.items():
         rule(refuse, call, seccomp.Arg(0, seccomp.MASKED_EQ, _INT, kind))

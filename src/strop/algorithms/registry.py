@@ -16,6 +16,7 @@ from typing import Any, cast
 from strop.algorithms.builtin import BUILTIN
 from strop.algorithms.record import Algorithm
 from strop.errors import StropError
+from strop.locales import msg
 
 GROUP = "strop.algorithms"
 """The entry point group of plugins."""
@@ -41,7 +42,11 @@ def algorithm(name: str) -> Algorithm:
         return found
     near = nearest_name(name)
     raise AlgorithmError(
-        f"unknown algorithm {name!r}; known: {', '.join(algorithm_names())}",
+        msg(
+            "unknown algorithm {name!r}; known: {algorithm_names}",
+            name=name,
+            algorithm_names=", ".join(algorithm_names()),
+        ),
         fix=f"did you mean {near!r}?"
         if near
         else "choose one of these, or install the package that brings it",
@@ -79,10 +84,13 @@ def load_named(reference: str) -> Callable[..., Any]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise AlgorithmError(
-            f"{reference!r} cannot be loaded: {error}", fix="name an importable module and a function in it"
+            msg("{reference!r} cannot be loaded: {error}", reference=reference, error=error),
+            fix=msg("name an importable module and a function in it"),
         ) from error
     if not callable(found):
-        raise AlgorithmError(f"{reference!r} is no function but {found!r}")
+        raise AlgorithmError(
+            msg("{reference!r} is no function but {found!r}", reference=reference, found=found)
+        )
     return found
 
 
@@ -99,8 +107,12 @@ def _plugins(path: tuple[str, ...]) -> dict[str, Algorithm]:
         for item in _declared(point):
             if item.name in _BUILTIN or item.name in found:
                 raise AlgorithmError(
-                    f"{_origin(point)} declares {item.name!r}, a name that is taken",
-                    fix="rename the algorithm there",
+                    msg(
+                        "{origin} declares {name!r}, a name that is taken",
+                        origin=_origin(point),
+                        name=item.name,
+                    ),
+                    fix=msg("rename the algorithm there"),
                 )
             found[item.name] = item
     return found
@@ -112,8 +124,13 @@ def _declared(point: EntryPoint) -> list[Algorithm]:
         value: object = point.load()
     except Exception as error:
         raise AlgorithmError(
-            f"{_origin(point)} cannot be loaded: {type(error).__name__}: {error}",
-            fix="mend or uninstall that package",
+            msg(
+                "{origin} cannot be loaded: {name}: {error}",
+                origin=_origin(point),
+                name=type(error).__name__,
+                error=error,
+            ),
+            fix=msg("fix or uninstall that package"),
         ) from error
     items = [value] if isinstance(value, Algorithm) else value
     if not isinstance(items, Iterable):
@@ -127,7 +144,8 @@ def _declared(point: EntryPoint) -> list[Algorithm]:
 
 def _no_record(point: EntryPoint, found: object) -> AlgorithmError:
     return AlgorithmError(
-        f"{_origin(point)} is no Algorithm but {found!r}", fix="point it at a strop.algorithms.Algorithm"
+        msg("{origin} is no Algorithm but {found!r}", origin=_origin(point), found=found),
+        fix=msg("point it at a strop.algorithms.Algorithm"),
     )
 
 

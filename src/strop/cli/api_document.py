@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.doors.app import create_app
 from strop.service.settings import Settings
 

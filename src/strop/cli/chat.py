@@ -20,35 +20,25 @@ if TYPE_CHECKING:
 def chat(
     checkpoint: Annotated[
         str,
-        typer.Argument(
-            help=t(
-                "A checkpoint's folder, a published model's name, or any model.",
-                "检查点目录、已发布模型名或任意模型。",
-            )
-        ),
+        typer.Argument(help=t("A checkpoint's folder, a published model's name, or any model.")),
     ],
     message: Annotated[
         list[str] | None,
         typer.Option(
             "--message",
             "-m",
-            help=t(
-                "Say this, print the answer, stop. Repeatable: turns.",
-                "发送这条消息、打印回答后退出；可多次使用，依次为多轮。",
-            ),
+            help=t("Say this, print the answer, stop. Repeatable: turns."),
         ),
     ] = None,
-    system: Annotated[str | None, typer.Option(help=t("System message.", "系统消息。"))] = None,
-    temperature: Annotated[float, typer.Option(min=0, max=10, help=t("0 is greedy.", "0 为贪心。"))] = 0.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help=t("Longest answer.", "回答的最大 token 数。"))] = 256,
-    max_length: Annotated[
-        int | None, typer.Option(min=2, help=t("Longest conversation, tokens.", "对话的最大 token 数。"))
-    ] = None,
+    system: Annotated[str | None, typer.Option(help=t("System message."))] = None,
+    temperature: Annotated[float, typer.Option(min=0, max=10, help=t("0 is greedy."))] = 0.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help=t("Longest answer."))] = 256,
+    max_length: Annotated[int | None, typer.Option(min=2, help=t("Longest conversation, tokens."))] = None,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help=t("With --message: print the messages as JSON.", "与 --message 同用：以 JSON 打印消息。"),
+            help=t("With --message: print the messages as JSON."),
         ),
     ] = False,
 ) -> None:
@@ -57,7 +47,7 @@ def chat(
     from strop.learners import models
 
     if as_json and not message:
-        raise typer.BadParameter(t("--json needs --message", "--json 需要与 --message 同用"))
+        raise typer.BadParameter(t("--json needs --message"))
 
     try:
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
@@ -78,16 +68,10 @@ def chat(
         if as_json:
             typer.echo(json.dumps(messages, ensure_ascii=False))
     except EngineError as error:
-        error.fix = error.fix or t("raise --max-length or start anew", "增大 --max-length 或重新开始")
+        error.fix = error.fix or t("raise --max-length or start over")
         raise
     finally:
         engine.close()
-
-
-chat.__doc__ = t(
-    "Talk to a model: a checkpoint, a published name, a folder or a hub id. Ctrl-D ends.",
-    "与模型对话：检查点、已发布的名字、目录或模型库 id。按 Ctrl-D 结束。",
-)
 
 
 async def _answer(engine: Engine, ids: list[int], params: SamplingParams, *, quiet: bool) -> str:

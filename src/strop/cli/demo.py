@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from strop.cli.next_steps import after, program
+from strop.cli.next_steps import RunCommand, after, program
 from strop.cli.run_folder import named_folder
 from strop.cli.text import t
 from strop.errors import StropError
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
-    from strop.client import Client
     from strop.config.job import JobConfig
-    from strop.schema.responses import JobInfo, TrajectoryInfo
+    from strop.schema.trajectory import Trajectory
+    from strop.store.database import Database
 
 NUM_QUESTIONS = 3
 SUMMARY = "summary.json"
@@ -28,70 +29,60 @@ SUMMARY = "summary.json"
 def demo(
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help=t("Training steps; the example's own if not given.", "训练步数；默认用示例的设置。")
-        ),
+        typer.Option(min=1, help=t("Training steps; the example's own if not given.")),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help=t("Seed of data order and sampling.", "数据顺序与采样的种子。"))
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help=t("Seed of data order and sampling."))] = None,
     out: Annotated[
         Path,
         typer.Option(
             parser=named_folder,
             metavar="PATH",
-            help=t("Folder for the summary and the checkpoint.", "摘要与检查点的目录。"),
+            help=t("Folder for the summary and the checkpoint."),
         ),
     ] = Path("demo"),
 ) -> None:
     """"""
+    from strop.cli.checking import check_whole
     from strop.cli.interrupts import EXIT_CANCELED
-    from strop.cli.own_run import checked_folder, train_with_own_server
-    from strop.cli.run import given, load
-    from strop.schema.submission import LocalRun
+    from strop.cli.local_run import checked_folder, train_locally
+    from strop.cli.run import given
 
     started = time.monotonic()
     console = Console(markup=False, emoji=False)
     overridden, given_by = given([], steps=steps, seed=seed)
     job = example() / "job.yaml"
-    config = load(job, overridden, given_by)
+    config = check_whole(job, overridden, given_by, load_functions=False)
     console.print(
         t(
-            f"Training {config.model.name} with {config.hyper_parameters.algorithm} to use a calculator.",
-            f"用 {config.hyper_parameters.algorithm} 训练 {config.model.name} 使用计算器。",
+            "Training {name} with {algorithm} to use a calculator.",
+            name=config.model.name,
+            algorithm=config.hyper_parameters.algorithm,
         )
     )
     answers: list[dict[str, object]] = []
 
-    def look(client: Client, ended: JobInfo) -> None:
-        console.print(t("\nThree held-out questions:", "\n三个未参与训练的问题："), style="bold")
-        for question, one in answered(client, ended.job_id, config):
+    def look(database: Database, ended: Mapping[str, Any]) -> None:
+        console.print(t("\nThree held-out questions:"), style="bold")
+        for question, one in answered(database, ended, config):
             show(console, question, one)
             said = str(one.messages[-1].get("content", "")) if one.messages else ""
-            answers.append(
-                {"question": question, "answer": said, "right": one.reward is not None and one.reward > 0.5}
-            )
+            right = one.reward is not None and one.reward > 0.5
+            answers.append({"question": question, "answer": said, "right": right})
 
     # An earlier demo left its summary; any other run's checkpoints are not ours to remove.
     folder = checked_folder(out, None, anew=(out / SUMMARY).is_file())
-    asked = LocalRun(job_file=job, overrides=overridden, given_by=given_by, out=folder)
-    result = train_with_own_server(asked, console, job=job, then=look)
+    command = RunCommand(job=job, overrides=overridden, given_by=given_by, out=folder)
+    result = train_locally(config, command, folder, console, then=look)
     told = {**result, "wall_s": round(time.monotonic() - started, 1), "questions": answers}
     path = out / SUMMARY
     out.mkdir(parents=True, exist_ok=True)  # a run ended before its first step has made nothing
     path.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if result["status"] == JobStatus.CANCELED.value:
-        for line in after(result, job, (overridden, given_by)):
+        for line in after(result, command):
             console.print(line, highlight=False, soft_wrap=True, markup=False)
-    say_what_next(console, path, result["checkpoint"])
-    if result["status"] == JobStatus.CANCELED.value:
+        console.print(t("summary:  {path}", path=path), highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_CANCELED)
-
-
-demo.__doc__ = t(
-    "Train a small model to use a calculator, and ask it three questions it has not seen.",
-    "训练一个小模型使用计算器，然后问它三个没有见过的问题。",
-)
+    say_what_next(console, path, result["checkpoint"])
 
 
 def example() -> Path:
@@ -105,35 +96,38 @@ def example() -> Path:
         if (folder / "job.yaml").is_file():
             return folder
     raise StropError(
-        t("the example folder examples/calculator is not here", "找不到示例目录 examples/calculator"),
-        fix=t("run this in a clone of the repository", "请在仓库的克隆中运行"),
+        t("the example folder examples/calculator is not here"),
+        fix=t("run this in a clone of the repository"),
     )
 
 
-def answered(client: Client, job_id: str, config: JobConfig) -> list[tuple[str, TrajectoryInfo]]:
+def answered(database: Database, ended: Mapping[str, Any], config: JobConfig) -> list[tuple[str, Trajectory]]:
     """The first held-out questions with what the trained model said in the last validation, greedily."""
-    from strop.data.dataset import load_dataset
+    from strop.data.reading import read_samples
+    from strop.store.trajectories import list_trajectories
 
     (rows,) = (Path(one.file_name) for one in config.datasets if one.type == "validation")
-    held_out = load_dataset(rows, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
-    found = client.jobs.trajectories(job_id, split="validation", limit=None)
-    last = max(one.step for one in found)
-    said = {one.sample_id: one for one in found if one.step == last}
-    return [
-        (str(sample.messages[-1]["content"]), said[sample.sample_id])
-        for sample in held_out.samples[:NUM_QUESTIONS]
-    ]
+    samples = read_samples(rows).good
+    last = ended["validation"][-1]["step"]
+    asked: list[tuple[str, Trajectory]] = []
+    with database.read() as session:
+        for sample in samples[:NUM_QUESTIONS]:
+            found = list_trajectories(
+                session, ended["job_id"], step=last, split="validation", sample_id=sample.sample_id
+            )
+            asked.append((str(sample.messages[-1]["content"]), found.items[-1].trajectory))
+    return asked
 
 
-def show(console: Console, question: str, one: TrajectoryInfo) -> None:
+def show(console: Console, question: str, one: Trajectory) -> None:
     """The question and every message that came after it."""
     spoken = one.messages
     asked = next(
         (i for i, message in enumerate(spoken) if message.get("content") == question), len(spoken) - 1
     )
-    console.print(f"\n  {t('question', '问题'):<10}  {question}", markup=False, highlight=False)
+    console.print(f"\n  {t('question'):<10}  {question}", markup=False, highlight=False)
     for message in spoken[asked + 1 :]:
-        who = t("model", "模型") if message.get("role") == "assistant" else t("calculator", "计算器")
+        who = t("model") if message.get("role") == "assistant" else t("calculator")
         console.print(f"  {who:<10}  {message.get('content')}", markup=False, highlight=False)
     if one.error:
         console.print(f"  {one.error}", style="red", markup=False)
@@ -144,12 +138,12 @@ def say_what_next(console: Console, path: Path, checkpoint: str | None) -> None:
     chat = f"  {strop} chat {checkpoint}\n" if checkpoint else ""
     console.print(
         t(
-            f"\nSummary: {path}\nWhat next:\n{chat}"
-            "  open examples/calculator/functions/reward.py, write a reward of your own, then\n"
-            f"  {strop} run examples/calculator/job.yaml",
-            f"\n摘要：{path}\n接下来：\n{chat}"
-            "  打开 examples/calculator/functions/reward.py，写一个你自己的奖励，然后\n"
-            f"  {strop} run examples/calculator/job.yaml",
+            "\nSummary: {path}\nWhat next:\n{chat}  open "
+            "examples/calculator/functions/reward.py, write a reward of your own, then\n  "
+            "{strop} run examples/calculator/job.yaml",
+            path=path,
+            chat=chat,
+            strop=strop,
         ),
         highlight=False,
         soft_wrap=True,

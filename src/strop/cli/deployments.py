@@ -20,36 +20,25 @@ from strop.cli.remote import (
 )
 from strop.cli.text import t
 
-app = typer.Typer(no_args_is_help=True, help=t("Models that a server serves.", "服务上已部署的模型。"))
+app = typer.Typer(no_args_is_help=True)
 
 Deployed = Annotated[
     str,
-    typer.Argument(
-        metavar="DEPLOYMENT", help=t("Its name, `deployed_model`.", "部署名，即 deployed_model。")
-    ),
+    typer.Argument(metavar="DEPLOYMENT", help=t("Its name, `deployed_model`.")),
 ]
 
 
 @app.command(
     "create",
-    help=t(
-        "Serve MODEL and wait until it answers. Prints the name that clients ask for.",
-        "部署 MODEL 并等待其可用。打印客户端使用的模型名。",
-    ),
+    help=t("Serve MODEL and wait until it answers. Prints the name that clients ask for."),
 )
 def create(
     model: Annotated[str, typer.Argument(metavar="MODEL")],
-    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas.", "副本数。"))] = 1,
-    suffix: Annotated[str | None, typer.Option("--suffix", help=t("End of its name.", "名称后缀。"))] = None,
-    rpm: Annotated[
-        int | None, typer.Option("--rpm", min=1, help=t("Calls a minute.", "每分钟调用数。"))
-    ] = None,
-    tpm: Annotated[
-        int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute.", "每分钟 token 数。"))
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help=t("Wait until it answers.", "等待其可用。"))
-    ] = True,
+    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas."))] = 1,
+    suffix: Annotated[str | None, typer.Option("--suffix", help=t("End of its name."))] = None,
+    rpm: Annotated[int | None, typer.Option("--rpm", min=1, help=t("Calls a minute."))] = None,
+    tpm: Annotated[int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute."))] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help=t("Wait until it answers."))] = True,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -59,7 +48,7 @@ def create(
             model, capacity=capacity, suffix=suffix, rpm_limit=rpm, tpm_limit=tpm
         )
         if wait:
-            text = t(f"{made.deployed_model} is starting", f"{made.deployed_model} 正在启动")
+            text = t("{deployed_model} is starting", deployed_model=made.deployed_model)
             with console.status(text):
                 made = client.deployments.wait(made.deployed_model)
         url = client.url
@@ -70,25 +59,23 @@ def create(
     console.print(f"{url}/v1/chat/completions", style="dim", highlight=False, markup=False)
 
 
-@app.command("list", help=t("List deployments, newest first.", "列出部署，最新的在前。"))
+@app.command("list", help=t("List deployments, newest first."))
 def list_(
     page: PageOption = 1, size: SizeOption = 10, server: ServerOption = None, as_json: AsJson = False
 ) -> None:
     with open_client(server) as client:
         listed = client.deployments.list(page_no=page, page_size=size)
     columns = [
-        (t("deployment", "部署"), lambda one: one.deployed_model),
-        (t("status", "状态"), lambda one: one.status),
-        (t("model", "模型"), lambda one: one.model_name),
-        (t("ready", "可用"), lambda one: f"{one.ready_capacity}/{one.capacity}"),
-        (t("created", "创建时间"), lambda one: one.gmt_create),
+        (t("deployment"), lambda one: one.deployed_model),
+        (t("status"), lambda one: one.status),
+        (t("model"), lambda one: one.model_name),
+        (t("ready"), lambda one: f"{one.ready_capacity}/{one.capacity}"),
+        (t("created"), lambda one: one.gmt_create),
     ]
     show_list(listed, columns, as_json=as_json, total=listed.total)
 
 
-@app.command(
-    "get", help=t("Show one deployment. Exit status 1 if it FAILED.", "显示一个部署。FAILED 时退出码为 1。")
-)
+@app.command("get", help=t("Show one deployment. Exit status 1 if it FAILED."))
 def get(deployment: Deployed, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         found = client.deployments.get(deployment)
@@ -97,10 +84,10 @@ def get(deployment: Deployed, server: ServerOption = None, as_json: AsJson = Fal
         raise typer.Exit(1)
 
 
-@app.command("scale", help=t("Have another number of replicas.", "改变副本数。"))
+@app.command("scale", help=t("Have another number of replicas."))
 def scale(
     deployment: Deployed,
-    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas.", "副本数。"))],
+    capacity: Annotated[int, typer.Option("--capacity", "-c", min=1, help=t("Replicas."))],
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -110,19 +97,12 @@ def scale(
 
 @app.command(
     "limit",
-    help=t(
-        "Set calls and tokens a minute; what is not given is without a limit.",
-        "设置每分钟调用数与 token 数；未给出的不设限。",
-    ),
+    help=t("Set calls and tokens a minute; what is not given is without a limit."),
 )
 def limit(
     deployment: Deployed,
-    rpm: Annotated[
-        int | None, typer.Option("--rpm", min=1, help=t("Calls a minute.", "每分钟调用数。"))
-    ] = None,
-    tpm: Annotated[
-        int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute.", "每分钟 token 数。"))
-    ] = None,
+    rpm: Annotated[int | None, typer.Option("--rpm", min=1, help=t("Calls a minute."))] = None,
+    tpm: Annotated[int | None, typer.Option("--tpm", min=1, help=t("Tokens a minute."))] = None,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -130,8 +110,8 @@ def limit(
         show_one(client.deployments.limit(deployment, rpm_limit=rpm, tpm_limit=tpm), as_json=as_json)
 
 
-@app.command("delete", help=t("End a deployment.", "删除部署。"))
+@app.command("delete", help=t("End a deployment."))
 def delete(deployment: Deployed, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.deployments.delete(deployment)
-    print(t(f"deleted {deployment}", f"已删除 {deployment}"))
+    print(t("deleted {deployment}", deployment=deployment))

@@ -19,8 +19,9 @@ from typing import Annotated
 import typer
 
 from strop import __version__
-from strop.cli.text import t
+from strop.cli.text import pick, t, told
 from strop.errors import StropError
+from strop.locales import msg
 from strop.store.home import home
 
 _GB = 1_000_000_000
@@ -50,10 +51,10 @@ class State(StrEnum):
 
 
 _WORDS = {
-    State.OK: ("ok", "正常"),
-    State.LATER: ("later", "稍后"),
-    State.WARNING: ("warning", "注意"),
-    State.BROKEN: ("BROKEN", "不可用"),
+    State.OK: msg("ok"),
+    State.LATER: msg("later"),
+    State.WARNING: msg("warning"),
+    State.BROKEN: msg("BROKEN"),
 }
 
 
@@ -68,9 +69,7 @@ class Finding:
 
 
 def doctor(
-    as_json: Annotated[
-        bool, typer.Option("--json", help=t("Print JSON on stdout.", "在标准输出打印 JSON。"))
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=t("Print JSON on stdout."))] = False,
 ) -> None:
     """"""
     findings = [look() for look in LOOKS]
@@ -81,18 +80,10 @@ def doctor(
         print_json({"works": not broken, "findings": [asdict(one) for one in findings]})
     else:
         for one in findings:
-            print(f"{one.name:<10} {t(*_WORDS[one.state]):<8} {one.text}")
+            print(f"{one.name:<10} {told(_WORDS[one.state]):<8} {one.text}")
             if one.fix is not None:
-                print(f"{'':<19} {t('fix', '修正')}: {one.fix}")
+                print(f"{'':<19} {t('fix')}: {one.fix}")
     raise typer.Exit(1 if broken else 0)
-
-
-doctor.__doc__ = t(
-    "Look what of Strop works on this machine: torch, memory, disk, database, model, server, sandbox, GPU. "
-    "Exit status: 0 it can train, 1 something is broken.",
-    "检查本机上 Strop 的各部分是否可用：torch、内存、磁盘、数据库、模型、服务、沙箱、GPU。"
-    "退出码：0 可以训练，1 有部分不可用。",
-)
 
 
 def _python() -> Finding:
@@ -110,20 +101,23 @@ def _torch() -> Finding:
         return Finding(
             name="torch",
             state=State.BROKEN,
-            text=t(f"cannot be imported: {error}", f"无法导入：{error}"),
+            text=t("cannot be imported: {error}", error=error),
             fix="pip install 'strop[train]'",
         )
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     text = t(
-        f"torch {torch.__version__}, transformers {transformers.__version__}, {threads} of {cores} threads",
-        f"torch {torch.__version__}，transformers {transformers.__version__}，使用 {cores} 个线程中的 {threads} 个",
+        "torch {version}, transformers {version2}, {threads} of {cores} threads",
+        version=torch.__version__,
+        version2=transformers.__version__,
+        threads=threads,
+        cores=cores,
     )
     return Finding(name="torch", state=State.OK, text=text)
 
 
 def _memory() -> Finding:
     free = _available_memory()
-    text = t(f"{free / _GB:.1f} GB available", f"可用 {free / _GB:.1f} GB")
+    text = t("{free:.1f} GB available", free=free / _GB)
     if free >= MEMORY_GB * _GB:
         return Finding(name="memory", state=State.OK, text=text)
     return Finding(
@@ -131,8 +125,7 @@ def _memory() -> Finding:
         state=State.WARNING,
         text=text,
         fix=t(
-            f"close other programs: training the bundled model takes up to {MEMORY_GB} GB",
-            f"关闭其他程序：训练内置模型最多需要 {MEMORY_GB} GB",
+            "close other programs: training the bundled model takes up to {memory_gb} GB", memory_gb=MEMORY_GB
         ),
     )
 
@@ -152,10 +145,10 @@ def _disk() -> Finding:
     """Where `STROP_HOME` is, or will be."""
     there = next(one for one in (home(), *home().parents) if one.exists())
     free = shutil.disk_usage(there).free
-    text = t(f"{free / _GB:.0f} GB free for {home()}", f"{home()} 可用空间 {free / _GB:.0f} GB")
-    elsewhere = t("name another folder by STROP_HOME", "用 STROP_HOME 指定其他目录")
+    text = t("{free:.0f} GB free for {home}", free=free / _GB, home=home())
+    elsewhere = t("name another folder by STROP_HOME")
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        text = t(f"{there} cannot be written", f"{there} 不可写")
+        text = t("{there} cannot be written", there=there)
         return Finding(name="disk", state=State.BROKEN, text=text, fix=elsewhere)
     state = State.OK if free >= DISK_GB * _GB else State.WARNING
     return Finding(name="disk", state=state, text=text, fix=None if state is State.OK else elsewhere)
@@ -170,7 +163,7 @@ def _database() -> Finding:
         return Finding(name="database", state=State.BROKEN, text=error.message, fix=error.fix)
     shown = url.render_as_string(hide_password=True)
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        told = t(f"{shown}: the first run makes it", f"{shown}：首次运行时创建")
+        told = t("{shown}: the first run makes it", shown=shown)
         return Finding(name="database", state=State.LATER, text=told)
     from sqlalchemy import create_engine
     from sqlalchemy.exc import SQLAlchemyError
@@ -187,21 +180,18 @@ def _database() -> Finding:
         return Finding(
             name="database",
             state=State.BROKEN,
-            text=t(f"{shown} cannot be read: {reason}", f"无法读取 {shown}：{reason}"),
-            fix=t("check STROP_DATABASE_URL or STROP_HOME", "检查 STROP_DATABASE_URL 或 STROP_HOME"),
+            text=t("{shown} cannot be read: {reason}", shown=shown, reason=reason),
+            fix=t("check STROP_DATABASE_URL or STROP_HOME"),
         )
     if found is None:
-        told = t(f"{shown}: the first run makes its tables", f"{shown}：首次运行时建表")
+        told = t("{shown}: the first run makes its tables", shown=shown)
         return Finding(name="database", state=State.LATER, text=told)
     if found > newest_revision():
         return Finding(
             name="database",
             state=State.BROKEN,
-            text=t(f"{shown} was written by a newer Strop", f"{shown} 由更新版本的 Strop 写入"),
-            fix=t(
-                "upgrade strop, or name another by STROP_DATABASE_URL or STROP_HOME",
-                "升级 strop，或用 STROP_DATABASE_URL 或 STROP_HOME 指定其他数据库",
-            ),
+            text=t("{shown} was written by a newer Strop", shown=shown),
+            fix=t("upgrade strop, or name another by STROP_DATABASE_URL or STROP_HOME"),
         )
     return Finding(name="database", state=State.OK, text=shown)
 
@@ -212,12 +202,9 @@ def _model() -> Finding:
     folder = home() / "models" / BUNDLED
     if folder.is_dir():
         return Finding(
-            name="model", state=State.OK, text=t(f"{BUNDLED} is in {folder}", f"{BUNDLED} 位于 {folder}")
+            name="model", state=State.OK, text=t("{bundled} is in {folder}", bundled=BUNDLED, folder=folder)
         )
-    text = t(
-        f"{BUNDLED} is fetched by the first run that names it (93 MB)",
-        f"首个使用 {BUNDLED} 的任务会下载它（93 MB）",
-    )
+    text = t("{bundled} is fetched by the first run that names it (93 MB)", bundled=BUNDLED)
     return Finding(name="model", state=State.LATER, text=text)
 
 
@@ -225,7 +212,7 @@ def _server() -> Finding:
     from strop.client.place import running_server
 
     if (url := running_server()) is not None:
-        text = t(f"runs at {url}", f"正在运行：{url}")
+        text = t("runs at {url}", url=url)
         return Finding(name="server", state=State.OK, text=text)
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -235,12 +222,10 @@ def _server() -> Finding:
             return Finding(
                 name="server",
                 state=State.WARNING,
-                text=t(
-                    f"port {PORT} cannot be had: {error.strerror}", f"端口 {PORT} 不可用：{error.strerror}"
-                ),
+                text=t("port {port} cannot be had: {strerror}", port=PORT, strerror=error.strerror),
                 fix="strop up --port 0",
             )
-    text = t(f"none runs; port {PORT} is free for strop up", f"未运行；端口 {PORT} 空闲，可执行 strop up")
+    text = t("none runs; port {port} is free for strop up", port=PORT)
     return Finding(name="server", state=State.OK, text=text)
 
 
@@ -260,13 +245,13 @@ def _sandbox() -> Finding:
             fix=fix or "strop sandbox check",
         )
     try:
-        lacking = [t(fact.text, fact.zh) for fact in opened.facts if not fact.holds]
+        lacking = [pick(fact.text, fact.zh) for fact in opened.facts if not fact.holds]
     finally:
         opened.close()
     if lacking:
-        text = f"{opened.kind}; " + t("but: ", "但：") + "; ".join(lacking)
+        text = f"{opened.kind}; " + t("but: ") + "; ".join(lacking)
         return Finding(name="sandbox", state=State.WARNING, text=text, fix="strop sandbox check")
-    text = t(f"isolates what a model wrote ({opened.kind})", f"可隔离模型编写的代码（{opened.kind}）")
+    text = t("isolates what a model wrote ({kind})", kind=opened.kind)
     return Finding(name="sandbox", state=State.OK, text=text)
 
 
@@ -274,12 +259,9 @@ def _gpu() -> Finding:
     # As far as the device files tell.
     number = sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
     text = (
-        t(
-            f"{number} seen; training and sampling run on the CPU",
-            f"发现 {number} 个；训练与采样在 CPU 上进行",
-        )
+        t("{number} seen; training and sampling run on the CPU", number=number)
         if number
-        else t("none; none is needed", "无；也不需要")
+        else t("none; none is needed")
     )
     return Finding(name="gpu", state=State.OK, text=text)
 
@@ -287,10 +269,10 @@ def _gpu() -> Finding:
 def _extras() -> Finding:
     there = [name for name, package in _EXTRAS.items() if importlib.util.find_spec(package) is not None]
     missing = [name for name in _EXTRAS if name not in there]
-    text = ", ".join(there) or t("none", "无")
+    text = ", ".join(there) or t("none")
     if missing:
         names = ", ".join(missing)
-        text += t(f"; not installed: {names}", f"；未安装：{names}")
+        text += t("; not installed: {names}", names=names)
     return Finding(name="extras", state=State.OK, text=text)
 
 

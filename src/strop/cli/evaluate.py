@@ -13,23 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.bilingual import both
-from strop.cli.job_on_this_machine import with_dtypes
+from strop.cli.checking import with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start
 from strop.cli.run_folder import claim_folder
-from strop.cli.sampling_machines import load_machines
+from strop.cli.sampling_backends import load_backends
 from strop.cli.session import new_job
 from strop.cli.text import t
 from strop.config.inputs import hash_inputs
 from strop.data.dataset import Dataset, load_dataset
 from strop.errors import DataError, Problem, told_of
+from strop.locales import msg
 from strop.rl.failures import stop_if_too_many_failed
-from strop.rl.metrics import validation_measures
+from strop.rl.metrics import validation_metrics
 from strop.rl.reward import reward, reward_plan
 from strop.rl.rollout import rollout, rollout_plan
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 from strop.schema.submission import EVALUATED_EVENT
+from strop.tracing.event_bus import EventBus
 
 if TYPE_CHECKING:
     from strop.config.job import JobConfig
@@ -45,8 +46,8 @@ MAX_SEQUENCES = 64
 """Sequences the engine batches at most."""
 
 
-class Ending:
-    """Has the `set` of a stop flag: ends the evaluation at once, for nothing of it has to be saved."""
+class CancelToken:
+    """Has the `set` of a stop flag: cancels the evaluation at once, since nothing of it has to be saved."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -66,7 +67,7 @@ async def evaluate(
     folder: Path,
     pythons: Mapping[str, Path],
     say: OnProgress,
-    ending: Ending,
+    cancel_token: CancelToken,
     settle: Callable[[], None],
 ) -> None:
     """Measure and record; the status is told like a training's.
@@ -79,7 +80,7 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         held = stack.enter_context(ExitStack())
         claim_folder(held, job_id, out=folder, resumed=None, anew=False, submitted=True)
-        sampling = load_machines(config, max_sequences=MAX_SEQUENCES, say=say)
+        sampling = load_backends(config, max_sequences=MAX_SEQUENCES, say=say)
         datasets = _load(config, sampling.gateway)
         recorder = open_record(
             held,
@@ -87,23 +88,23 @@ async def evaluate(
             folder=folder,
             resumed=None,
             say=say,
-            inputs=hash_inputs(config),
+            inputs=hash_inputs(config, *datasets),
             submitted=submitted,
         )
         pool = sampling.functions(config, job_id, recorder, pythons)
-        told = submitted.around(recorder)
+        told = EventBus(submitted.around(recorder))
         with telling_failed_start(told):
             await sampling.start(stack, pool, say)
         measuring = _Measuring(config, evaluation, job_id, sampling.gateway, pool, told)
         try:
-            ending.task = asyncio.create_task(measuring.all(datasets))
-            if ending.asked:
-                ending.task.cancel()
-            await ending.task
+            cancel_token.task = asyncio.create_task(measuring.all(datasets))
+            if cancel_token.asked:
+                cancel_token.task.cancel()
+            await cancel_token.task
             told.status(JobStatus.SUCCEEDED)
         except asyncio.CancelledError:
             told.status(JobStatus.CANCELED)
-            if not ending.asked:
+            if not cancel_token.asked:
                 raise
         except Exception as error:
             told.status(JobStatus.FAILED, error=told_of(error))
@@ -143,11 +144,11 @@ class _Measuring:
             groups = await reward(groups, self._rewards, self._pool)
             self._recorder.trajectories(0, groups, split=name)
             stop_if_too_many_failed(
-                groups, self._max_failure_rate, where=both(f"evaluation on {name}", f"在 {name} 上的评测")
+                groups, self._max_failure_rate, where=msg("evaluation on {name}", name=name)
             )
             result = measured(name, groups, n_rollouts=plan.n_rollouts)
             mean = f"mean@{plan.n_rollouts} {result['mean']}"
-            text = both(f"{name}: {mean}", f"{name}：{mean}")
+            text = msg("{name}: {mean}", name=name, mean=mean)
             self._recorder.event(EVALUATED_EVENT, text, data=result)
 
     def _report(self, done: int, total: int) -> None:
@@ -157,7 +158,7 @@ class _Measuring:
 def measured(name: str, groups: tuple[Group, ...], *, n_rollouts: int) -> dict[str, Any]:
     """What is told of a dataset: the mean over samples of each one's mean over its scored rollouts."""
     head = f"validation/{name}/reward/"
-    values = validation_measures(groups, source=name)
+    values = validation_metrics(groups, source=name)
     members = [member for group in groups for member in group.trajectories]
     parts = {
         key.removeprefix(head).removesuffix("/mean@1"): value
@@ -193,5 +194,5 @@ def _load(config: JobConfig, gateway: Gateway) -> list[Dataset]:
         except DataError as error:
             problems += error.problems
     if problems:
-        raise DataError(t("datasets", "数据集"), problems)
+        raise DataError(t("datasets"), problems)
     return loaded

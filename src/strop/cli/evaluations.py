@@ -29,57 +29,43 @@ from strop.schema.sampling import checked_temperature
 if TYPE_CHECKING:
     from strop.schema.responses import EvaluationInfo
 
-app = typer.Typer(no_args_is_help=True, help=t("Measuring models of a server.", "在服务上评测模型。"))
+app = typer.Typer(no_args_is_help=True)
 
-EvaluationArgument = Annotated[
-    str, typer.Argument(metavar="EVALUATION", help=t("The evaluation's id.", "评测 id。"))
-]
+EvaluationArgument = Annotated[str, typer.Argument(metavar="EVALUATION", help=t("The evaluation's id."))]
 
 
 @app.command(
     "create",
     help=t(
-        "Measure a model, a checkpoint or a deployment with the functions and validation rows of a job file.",
-        "用任务文件中的函数与验证数据评测模型、检查点或部署。",
+        "Measure a model, a checkpoint or a deployment with the functions and validation rows of a job file."
     ),
 )
 def create(
-    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file.", "任务的 YAML 文件。"))],
-    model: Annotated[str | None, typer.Option(help=t("A model's name.", "模型名。"))] = None,
-    checkpoint: Annotated[str | None, typer.Option(help=t("A checkpoint's id.", "检查点 id。"))] = None,
-    deployment: Annotated[str | None, typer.Option(help=t("A deployment's name.", "部署名。"))] = None,
+    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file."))],
+    model: Annotated[str | None, typer.Option(help=t("A model's name."))] = None,
+    checkpoint: Annotated[str | None, typer.Option(help=t("A checkpoint's id."))] = None,
+    deployment: Annotated[str | None, typer.Option(help=t("A deployment's name."))] = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--data", help=t("These rows instead of the job's. Repeatable.", "改用这些数据；可多次使用。")
-        ),
+        typer.Option("--data", help=t("These rows instead of the job's. Repeatable.")),
     ] = None,
-    rollouts: Annotated[
-        int, typer.Option("-n", min=1, max=256, help=t("Rollouts a row.", "每行的 rollout 数。"))
-    ] = 1,
+    rollouts: Annotated[int, typer.Option("-n", min=1, max=256, help=t("Rollouts a row."))] = 1,
     temperature: Annotated[
         float | None,
-        typer.Option(
-            min=0, help=t("0, or 1 with several rollouts, if not given.", "默认为 0；多个 rollout 时为 1。")
-        ),
+        typer.Option(min=0, help=t("0, or 1 with several rollouts, if not given.")),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help=t("Wait for its end.", "等待结束。"))] = False,
+    wait: Annotated[bool, typer.Option("--wait", help=t("Wait for its end."))] = False,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.server_run import EXIT_STATUS
     from strop.client import evaluations
     from strop.client.tuning import Dataset, read_tuning
 
     given = {"model": model, "checkpoint_id": checkpoint, "deployed_model": deployment}
     subject = {key: value for key, value in given.items() if value is not None}
     if len(subject) != 1:
-        raise typer.BadParameter(
-            t(
-                "name one of --model, --checkpoint and --deployment",
-                "请在 --model、--checkpoint、--deployment 中指定一个",
-            )
-        )
+        raise typer.BadParameter(t("name one of --model, --checkpoint and --deployment"))
     try:
         checked_temperature(temperature or 0.0)
     except ValueError as error:
@@ -112,9 +98,9 @@ def create(
         raise typer.Exit(EXIT_STATUS[made.status])
 
 
-@app.command("list", help=t("List evaluations, newest first.", "列出评测，最新的在前。"))
+@app.command("list", help=t("List evaluations, newest first."))
 def list_(
-    status: Annotated[JobStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
+    status: Annotated[JobStatus | None, typer.Option(help=t("Only these."))] = None,
     page: PageOption = 1,
     size: SizeOption = 10,
     server: ServerOption = None,
@@ -123,20 +109,18 @@ def list_(
     with looking(server) as client:
         listed = client.evaluations.list(page_no=page, page_size=size, status=status)
     columns = [
-        (t("evaluation", "评测"), lambda one: one.evaluation_id),
-        (t("name", "名称"), lambda one: one.name),
-        (t("status", "状态"), lambda one: one.status.value),
-        (t("model", "模型"), lambda one: one.model),
-        (t("datasets", "数据集"), lambda one: len(one.datasets)),
-        (t("mean", "均值"), lambda one: one.mean),
-        (t("created", "创建时间"), lambda one: one.create_time),
+        (t("evaluation"), lambda one: one.evaluation_id),
+        (t("name"), lambda one: one.name),
+        (t("status"), lambda one: one.status.value),
+        (t("model"), lambda one: one.model),
+        (t("datasets"), lambda one: len(one.datasets)),
+        (t("mean"), lambda one: one.mean),
+        (t("created"), lambda one: one.create_time),
     ]
     show_list(listed, columns, as_json=as_json, total=listed.total)
 
 
-@app.command(
-    "get", help=t("Show one evaluation. Exit status 1 if it FAILED.", "显示一个评测。FAILED 时退出码为 1。")
-)
+@app.command("get", help=t("Show one evaluation. Exit status 1 if it FAILED."))
 def get(evaluation: EvaluationArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
         found = client.evaluations.get(evaluation)
@@ -148,7 +132,7 @@ def get(evaluation: EvaluationArgument, server: ServerOption = None, as_json: As
         raise typer.Exit(1)
 
 
-@app.command("cancel", help=t("End an evaluation; what was measured stays.", "结束评测；已有结果保留。"))
+@app.command("cancel", help=t("End an evaluation; what was measured stays."))
 def cancel(evaluation: EvaluationArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
         ended = client.evaluations.cancel(evaluation)
@@ -158,19 +142,19 @@ def cancel(evaluation: EvaluationArgument, server: ServerOption = None, as_json:
         print(f"{ended.evaluation_id}   {ended.status.value}")
 
 
-@app.command("delete", help=t("Delete an ended evaluation.", "删除已结束的评测。"))
+@app.command("delete", help=t("Delete an ended evaluation."))
 def delete(evaluation: EvaluationArgument, server: ServerOption = None) -> None:
     with looking(server) as client:
         client.evaluations.delete(evaluation)
-    print(t(f"deleted {evaluation}", f"已删除 {evaluation}"))
+    print(t("deleted {evaluation}", evaluation=evaluation))
 
 
 def _show(one: EvaluationInfo) -> None:
     console = Console(markup=False, emoji=False)
-    head = f"{one.evaluation_id}   {one.status.value}   {one.model}   {t('mean', '均值')} {cell(one.mean)}"
+    head = f"{one.evaluation_id}   {one.status.value}   {one.model}   {t('mean')} {cell(one.mean)}"
     console.print(head, highlight=False, markup=False, soft_wrap=True)
     if one.results:
-        names = (t("dataset", "数据集"), f"mean@{one.n_rollouts}", t("samples", "样本"), t("failed", "失败"))
+        names = (t("dataset"), f"mean@{one.n_rollouts}", t("samples"), t("failed"))
         table = Table(*names, box=None, pad_edge=False, header_style="bold")
         for result in one.results:
             table.add_row(result.dataset, cell(result.mean), str(result.num_samples), str(result.num_failed))

@@ -20,16 +20,15 @@ from strop.cli.remote import (
 )
 from strop.cli.text import t
 
-app = typer.Typer(no_args_is_help=True, help=t("Files of rows on a server.", "服务上的数据文件。"))
+app = typer.Typer(no_args_is_help=True)
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help=t("The file's id.", "文件 id。"))]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE_ID", help=t("The file's id."))]
 
 
 @app.command(
     "upload",
     help=t(
-        "Send files and print their ids. `strop data check` tells beforehand what is wrong with their rows.",
-        "上传文件并打印其 id。可先用 `strop data check` 检查数据行。",
+        "Send files and print their ids. `strop data check` tells beforehand what is wrong with their rows."
     ),
 )
 def upload(
@@ -46,31 +45,29 @@ def upload(
             print(one.file_id)
 
 
-@app.command("list", help=t("List files, newest first.", "列出文件，最新的在前。"))
+@app.command("list", help=t("List files, newest first."))
 def list_(
     page: PageOption = 1, size: SizeOption = 10, server: ServerOption = None, as_json: AsJson = False
 ) -> None:
     with open_client(server) as client:
         listed = client.files.list(page_no=page, page_size=size)
     columns = [
-        (t("file", "文件"), lambda one: one.file_id),
-        (t("name", "名称"), lambda one: one.name),
-        (t("bytes", "字节"), lambda one: one.size),
-        (t("created", "创建时间"), lambda one: one.gmt_create),
+        (t("file"), lambda one: one.file_id),
+        (t("name"), lambda one: one.name),
+        (t("bytes"), lambda one: one.size),
+        (t("created"), lambda one: one.gmt_create),
     ]
     show_list(listed, columns, as_json=as_json, total=listed.total)
 
 
-@app.command("get", help=t("Show one file.", "显示一个文件。"))
+@app.command("get", help=t("Show one file."))
 def get(file_id: FileArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         show_one(client.files.get(file_id), as_json=as_json)
 
 
-@app.command(
-    "delete", help=t("Forget a file; submitted jobs keep their copy.", "删除文件；已提交的任务保留其副本。")
-)
+@app.command("delete", help=t("Forget a file; submitted jobs keep their copy."))
 def delete(file_id: FileArgument, server: ServerOption = None) -> None:
     with open_client(server) as client:
         client.files.delete(file_id)
-    print(t(f"deleted {file_id}", f"已删除 {file_id}"))
+    print(t("deleted {file_id}", file_id=file_id))

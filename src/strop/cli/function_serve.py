@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strop.cli.function_options import (
+from strop.cli.function_calls import (
     GRACE_S,
     START_LIMIT_S,
     ClassPath,
@@ -27,11 +27,11 @@ from strop.cli.function_options import (
 from strop.cli.text import t
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType
-from strop.workers.spec import WorkerSpec
 
 if TYPE_CHECKING:
     from strop.workers.app import Served
     from strop.workers.instance import Instance
+    from strop.workers.spec import WorkerSpec
 
 _LOOK_S = 0.3
 """Seconds between two looks at the files."""
@@ -41,22 +41,15 @@ _NOT_CODE = frozenset({"node_modules", "__pycache__", "venv", "build", "dist"})
 def serve(
     classpath: ClassPath,
     func_type: TypeOption = None,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
-    ] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help=t("0 takes a free one."))] = 0,
     root: RootOption = Path(),
     timeout: TimeoutOption = 600.0,
-    workers: Annotated[
-        int, typer.Option("--workers", min=1, max=256, help=t("Worker processes.", "worker 进程数。"))
-    ] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=256, help=t("Worker processes."))] = 1,
     reload: Annotated[
         bool,
         typer.Option(
             "--reload",
-            help=t(
-                "Start new workers when a Python file below --root changes; calls go on meanwhile.",
-                "--root 下的 Python 文件变化时滚动重启 worker，调用不中断。",
-            ),
+            help=t("Start new workers when a Python file below --root changes, without interrupting calls."),
         ),
     ] = False,
 ) -> None:
@@ -74,7 +67,7 @@ def serve(
     except KeyboardInterrupt:
         pass
     except OSError as error:
-        typer.echo(t(f"cannot listen on port {port}: {error}", f"无法监听端口 {port}：{error}"), err=True)
+        typer.echo(t("cannot listen on port {port}: {error}", port=port, error=error), err=True)
         code = 1
     except FunctionError as error:
         typer.echo(str(error), err=True)
@@ -84,11 +77,11 @@ def serve(
 
 async def _serve_here(spec: WorkerSpec, wanted: FunctionType | None, port: int) -> None:
     """The function in this process: a debugger stops in it."""
-    from strop.workers.executor import open_host
+    from strop.workers.executor import open_executor
 
-    host = await open_host(spec)
-    refuse_contradiction(host.func_type, wanted, spec)
-    await _answer(host, port)
+    executor = await open_executor(spec)
+    refuse_contradiction(executor.func_type, wanted, spec)
+    await _answer(executor, port)
 
 
 async def _serve_pool(
@@ -96,7 +89,7 @@ async def _serve_pool(
 ) -> None:
     """The function in workers, which a change of the code replaces one after another."""
     from strop.workers.instance import Instance, new_client
-    from strop.workers.pooled import PooledHost
+    from strop.workers.pooled import PooledExecutor
     from strop.workers.size import PoolSize
 
     async with new_client() as client:
@@ -113,14 +106,14 @@ async def _serve_pool(
             func_type = await instance.start()
             refuse_contradiction(func_type, wanted, spec)
             watching = asyncio.create_task(_reload(instance)) if reload else None
-            await _answer(PooledHost(instance, func_type), port)
+            await _answer(PooledExecutor(instance, func_type), port)
             if watching is not None:
                 watching.cancel()
         finally:
             await instance.close()
 
 
-async def _answer(host: Served, port: int) -> None:
+async def _answer(executor: Served, port: int) -> None:
     from strop.workers.app import create_app
     from strop.workers.listening import listen, serve
 
@@ -129,17 +122,17 @@ async def _answer(host: Served, port: int) -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     header = f"-H 'Authorization: Bearer {token}'"
     print(
-        t(f"{host.func_type} function {host.class_name}", f"{host.func_type} 函数 {host.class_name}"),
+        t("{func_type} function {class_name}", func_type=executor.func_type, class_name=executor.class_name),
         f"  URL    {url}/api/v1",
         f"  token  {token}",
-        t("try it:", "试一试："),
+        t("try it:"),
         f"  curl -s {url}/api/v1 {header} -H 'Content-Type: application/json' -d @input.json",
         f"  curl -s {url}/health {header}",
-        t("Ctrl-C ends it.", "按 Ctrl-C 结束。"),
+        t("Ctrl-C ends it."),
         sep="\n",
         flush=True,
     )
-    await serve(create_app(host, token), listener)
+    await serve(create_app(executor, token), listener)
 
 
 async def _reload(instance: Instance) -> None:
@@ -155,10 +148,10 @@ async def _reload(instance: Instance) -> None:
         try:
             await instance.restart(replace(instance.spec))
         except FunctionError as error:
-            told = t("the change does not start; the old code goes on", "改动无法启动，继续使用旧代码")
+            told = t("the changed code does not start; the old code stays in use")
             print(f"{told}: {error}", file=sys.stderr, flush=True)
         else:
-            print(t("reloaded", "已重新加载"), flush=True)
+            print(t("reloaded"), flush=True)
 
 
 def _stamps(root: Path) -> dict[str, tuple[int, int]]:

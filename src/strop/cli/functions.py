@@ -1,183 +1,306 @@
-"""`strop functions`: run a user function on this machine, to try it before a training run does."""
+"""`strop functions`: register functions on a server and look after them; show how rewards are added up.
+
+The commands that run functions on this machine stand in `cli.function_test`, `cli.function_bench` and
+`cli.function_serve`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from strop.cli.function_bench import bench
-from strop.cli.function_options import (
-    ClassPath,
-    RootOption,
-    TimeoutOption,
-    TypeOption,
-    decoded,
-    local_instance,
-    parsed_object,
-    refuse_contradiction,
-    spec_of,
-    told_missing,
-    typed_input,
-)
-from strop.cli.function_output import json_text, pretty
-from strop.cli.function_rows import Policy, read_rows, show_rows, try_rows
 from strop.cli.function_serve import serve
-from strop.cli.remote import ServerOption, open_client
+from strop.cli.function_test import bench, try_out
+from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, show_list, show_one
 from strop.cli.text import t
 from strop.errors import FunctionError
-from strop.schema.function import FunctionType, TaskStatus
-from strop.schema.reply import FunctionReply
-from strop.workers.spec import WorkerSpec
+from strop.schema.function import FunctionType
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help=t(
-        "Rollout, reward and group-reward functions: try them here, register them on a server.",
-        "rollout、reward 与 group reward 函数：在本机试运行，或注册到服务。",
-    ),
-)
+if TYPE_CHECKING:
+    from strop.config.job import FunctionConfig
+    from strop.workers.spec import WorkerSpec
 
-REGISTERED = re.compile(r"(ro|rw|grw)-(ins-)?[0-9a-f]{24}")
-"""Ids of functions and instances of a server; no class path looks like that."""
 
-_KIND_OF = {"ro": FunctionType.ROLLOUT, "rw": FunctionType.REWARD, "grw": FunctionType.GROUP_REWARD}
+app = typer.Typer(no_args_is_help=True)
+
+FunctionArgument = Annotated[str, typer.Argument(metavar="FUNCTION_ID", help="ro-..., rw-..., grw-...")]
+InstanceArgument = Annotated[
+    str, typer.Argument(metavar="INSTANCE_ID", help="ro-ins-..., rw-ins-..., grw-ins-...")
+]
 
 app.command(
-    help=t(
-        "Serve one function over HTTP on 127.0.0.1 until Ctrl-C: DashScope's container protocol.",
-        "在 127.0.0.1 上以 HTTP（DashScope 容器协议）提供一个函数，Ctrl-C 结束。",
-    )
+    help=t("Serve one function over HTTP on 127.0.0.1 until Ctrl-C: DashScope's container protocol.")
 )(serve)
 app.command(
     "bench",
-    help=t(
-        "Measure calls a second and latencies of one function in real workers.",
-        "在真实的 worker 中测量一个函数的每秒调用数与延迟。",
-    ),
+    help=t("Measure calls a second and latencies of one function in real workers."),
 )(bench)
 
 
-@app.command(
+app.command(
     "test",
     help=t(
-        "Run one call, or every row of a .jsonl, in a real worker and print what came of it; of a function or instance id, on the server. Exit status: 0 ok, 1 failed, 2 wrong usage.",
-        "在真实的 worker 中执行一次调用（或 .jsonl 的每一行）并打印结果；给出函数或实例 id 时在服务上执行。退出码：0 成功，1 失败，2 用法错误。",
+        "Run one call, or every row of a .jsonl, in a real worker and print what came "
+        "of it; of a function or instance id, on the server. Exit status: 0 ok, 1 "
+        "failed, 2 wrong usage."
+    ),
+)(try_out)
+
+
+@app.command(
+    "register",
+    help=t(
+        "Send the code of a function to a server and print its id. Equal code is sent "
+        "once; the folder is only read."
     ),
 )
-def try_out(
-    classpath: ClassPath,
-    input_file: Annotated[
-        typer.FileBinaryRead,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            help=t(
-                "JSON input, or .jsonl with one a line; - reads stdin.",
-                "JSON 输入，或每行一个输入的 .jsonl；- 表示标准输入。",
-            ),
-        ),
+def register(
+    classpath: Annotated[
+        str,
+        typer.Argument(help=t("pkg.mod.Class, or path/file.py:Class.")),
     ],
-    func_type: TypeOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help=t("Print the raw output.", "打印原始输出。"))
+    kind: Annotated[FunctionType, typer.Option("--type", help=t("Its kind."))],
+    root: Annotated[
+        Path,
+        typer.Option("--root", exists=True, file_okay=False, help=t("The folder that is sent.")),
+    ] = Path(),
+    requirements: Annotated[
+        str,
+        typer.Option(help=t("Requirements file below the folder; none if it is not there.")),
+    ] = "requirements.txt",
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help=t("Show what would be sent, send nothing.")),
     ] = False,
-    script: Annotated[
-        Path | None,
-        typer.Option(
-            "--script",
-            exists=True,
-            dir_okay=False,
-            help=t(
-                "JSON list of answers of a scripted model, for rollouts; each row gets them from the start.",
-                "脚本化模型的回答（JSON 列表），用于 rollout；每行从头使用。",
-            ),
+    server: ServerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    from strop.client.functions import prepare
+    from strop.client.tuning import AgenticRLFunctionComponent, checked
+
+    code = {"classpath": classpath, "zipdir": str(root.resolve()), "requirements_path": requirements}
+    component = checked(AgenticRLFunctionComponent, {"type": kind, "fcmodel": code}, subject="functions")
+    console = Console(stderr=True, markup=False, emoji=False)
+    if dry_run:
+        (prepared,) = prepare([component], root)
+        bundle = prepared.bundle
+        if as_json:
+            left_out = {one.name: one.reason for one in bundle.left_out}
+            print_json(
+                {
+                    "files": bundle.files,
+                    "left_out": left_out,
+                    "bytes": len(bundle.content),
+                    "sha256": bundle.sha256,
+                }
+            )
+            return
+        for name in bundle.files:
+            print(name)
+        for one in bundle.left_out:
+            console.print(
+                f"{t('left out')}  {one.name}  ({one.reason})",
+                style="dim",
+                highlight=False,
+                markup=False,
+            )
+        return
+    with open_client(server) as client:
+        made = client.functions.register(
+            component,
+            workspace=root,
+            say=lambda text: console.print(text, style="dim", highlight=False, markup=False),
+        )
+    if as_json:
+        print_json(plain(made) | {"layer_code": component.runtime.layer_code})
+    else:
+        print(made.entity_id)
+
+
+@app.command("list", help=t("List the functions of a server, newest first."))
+def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        found = client.functions.list()
+    columns = [
+        (t("function"), lambda one: one.entity_id),
+        (t("kind"), lambda one: one.type.value),
+        (t("class"), lambda one: one.classpath),
+        (
+            t("instances"),
+            lambda one: " ".join(f"{ins.instance_id} ({ins.state})" for ins in one.instances),
         ),
-    ] = None,
-    model_url: Annotated[
-        str | None,
-        typer.Option(
-            "--model-url",
-            help=t(
-                "OpenAI base URL of a real model, for rollouts; its key is read from OPENAI_API_KEY.",
-                "真实模型的 OpenAI base URL，用于 rollout；密钥取自 OPENAI_API_KEY。",
-            ),
-        ),
-    ] = None,
-    model_name: Annotated[
-        str, typer.Option("--model-name", help=t("As the model's endpoint calls it.", "端点上的模型名。"))
-    ] = "default",
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            dir_okay=False,
-            help=t(
-                "Write what rollouts gave as inputs of reward functions (.jsonl).",
-                "把 rollout 的结果写成 reward 函数的输入（.jsonl）。",
-            ),
-        ),
-    ] = None,
-    root: RootOption = Path(),
-    timeout: TimeoutOption = 60.0,
+        (t("created"), lambda one: one.create_time),
+    ]
+    show_list(found, columns, as_json=as_json)
+
+
+@app.command("start", help=t("Start an instance of a function and print its id."))
+def start(function: FunctionArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        made = client.functions.start(function)
+    if as_json:
+        print_json(plain(made))
+    else:
+        print(made.instance_id)
+
+
+@app.command("stop", help=t("End an instance."))
+def stop(instance: InstanceArgument, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.functions.stop(instance)
+    print(t("ended {instance}", instance=instance))
+
+
+@app.command(
+    "restart",
+    help=t("Replace an instance's workers one by one, without interrupting calls."),
+)
+def restart(instance: InstanceArgument, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.functions.restart(instance)
+    print(t("restarted {instance}", instance=instance))
+
+
+@app.command("get", help=t("Show one function."))
+def get(function: FunctionArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
+    with open_client(server) as client:
+        show_one(client.functions.get(function), as_json=as_json)
+
+
+@app.command("logs", help=t("Print what an instance wrote."))
+def logs(
+    instance: InstanceArgument,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help=t("The last so many."))] = 100,
+    word: Annotated[list[str] | None, typer.Option("--grep", help=t("Only lines with this word."))] = None,
     server: ServerOption = None,
 ) -> None:
-    text = decoded(input_file.read())
-    policy = Policy(script=script, url=model_url, name=model_name)
-    many = str(getattr(input_file, "name", "-")).endswith(".jsonl")
-    if many or policy.given or save is not None:
-        if REGISTERED.fullmatch(classpath):
-            raise typer.BadParameter(
-                t("rows are tried on this machine; give a class path", "多行测试在本机进行；请给出类路径"),
-                param_hint="CLASSPATH",
-            )
-        rows = read_rows(text) if many else [parsed_object(text)]
-        with policy:
-            tried = asyncio.run(try_rows(spec_of(classpath, root, timeout), func_type, rows, policy))
-        raise typer.Exit(show_rows(tried, as_json=as_json, save=save))
-    values, kind = parsed_object(text), func_type
-    try:
-        if REGISTERED.fullmatch(classpath):
-            reply = _call_registered(classpath, func_type, values, server)
-            kind = func_type or _KIND_OF[classpath.partition("-")[0]]
-        else:
-            kind, reply = asyncio.run(_call_once(spec_of(classpath, root, timeout), func_type, values))
-    except FunctionError as error:
-        kind, reply = None, FunctionReply(error=str(error), error_code="not_started")
-    if as_json:
-        typer.echo(json_text(reply))
-    if not reply.ok:
-        typer.echo(f"{reply.error_code}: {reply.error}", err=True)
-        if (missing := told_missing(kind, values)) is not None:
-            typer.echo(missing, err=True)
-        raise typer.Exit(1)
-    if reply.output is not None and not as_json:
-        typer.echo("\n".join(pretty(reply.output, reply.latency_s)))
-
-
-def _call_registered(
-    target: str, wanted: FunctionType | None, values: dict[str, Any], server: str | None
-) -> FunctionReply:
     with open_client(server) as client:
-        began = time.monotonic()
-        output = client.functions.call(target, values, func_type=wanted)
-    failed = output.error or "failed" if output.status is TaskStatus.FAILED else None
-    return FunctionReply(
-        output=output,
-        error=failed,
-        error_code="failed" if failed else None,
-        latency_s=time.monotonic() - began,
+        for line in client.functions.logs(instance, keywords=word, last=lines):
+            print(line)
+
+
+@app.command("delete", help=t("Forget a function that has no instances."))
+def delete(function: FunctionArgument, server: ServerOption = None) -> None:
+    with open_client(server) as client:
+        client.functions.delete(function)
+    print(t("deleted {function}", function=function))
+
+
+FORMULA = "reward = sum(weight x share x score)"
+
+_START_LIMIT_S = 600.0
+
+
+@app.command(
+    help=t(
+        "Show how rewards are added up: the functions of a job file, or the parts of "
+        "one class. Loads them to ask."
     )
+)
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|CLASSPATH",
+            help=t("job.yaml, or a class path."),
+        ),
+    ],
+    root: Annotated[
+        Path,
+        typer.Option(
+            "--root",
+            exists=True,
+            file_okay=False,
+            help=t("Folder that a class path starts from."),
+        ),
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    from strop.config.loading import load_job
+
+    if what.endswith((".yaml", ".yml")):
+        config = load_job(Path(what))
+        functions = [one for one in config.functions if one.type is not FunctionType.ROLLOUT]
+        workspace = Path(config.workspace_dir)
+    else:
+        functions = [_alone(what)]
+        workspace = root.resolve()
+    if not functions:
+        print(t("no reward functions"))
+        return
+    try:
+        parts = asyncio.run(_parts(functions, workspace))
+    except FunctionError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+    rows = [row for one, found in zip(functions, parts, strict=True) for row in _rows(one, found)]
+    if as_json:
+        print_json({"formula": FORMULA, "parts": rows})
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in (t("function"), t("part")):
+        table.add_column(title, no_wrap=True)
+    for title in ("weight", "share", "weight x share"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        numbers = (f"{row[key]:g}" for key in ("weight", "share", "product"))
+        table.add_row(str(row["function"]), str(row["part"] or "-"), *numbers)
+    console = Console(highlight=False, markup=False, emoji=False)
+    console.print(table)
+    console.print(FORMULA, markup=False)
 
 
-async def _call_once(
-    spec: WorkerSpec, wanted: FunctionType | None, values: dict[str, Any]
-) -> tuple[FunctionType, FunctionReply]:
-    async with local_instance(spec) as instance:
-        func_type = await instance.start()
-        refuse_contradiction(func_type, wanted, spec)
-        return func_type, await instance.call(typed_input(func_type, values))
+def _alone(classpath: str) -> FunctionConfig:
+    """A class as a job would have it; what kind of reward it is, it says itself."""
+    from strop.config.job import FunctionConfig
+
+    return FunctionConfig.model_validate({"type": FunctionType.REWARD, "fcmodel": {"classpath": classpath}})
+
+
+async def _parts(functions: list[FunctionConfig], workspace: Path) -> list[dict[str, float]]:
+    """The weights of each function's parts, as its worker tells them."""
+    from strop.workers.functions import worker_spec
+
+    alone = len(functions) == 1
+    specs = [worker_spec(one, workspace) for one in functions]
+    told = await asyncio.gather(*(_ask(spec, any_kind=alone) for spec in specs), return_exceptions=True)
+    for one in told:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in told if isinstance(one, dict)]
+
+
+async def _ask(spec: WorkerSpec, *, any_kind: bool) -> dict[str, float]:
+    from dataclasses import replace
+
+    from strop.workers.masking import Mask
+    from strop.workers.process import WorkerProcess
+
+    worker = WorkerProcess(
+        replace(spec, func_type=None) if any_kind else spec,
+        job_id="show",
+        mask=Mask(spec.env.values()),
+        on_line=lambda *_: None,
+    )
+    await worker.start(limit_s=_START_LIMIT_S, on_stuck=lambda: None)
+    await worker.kill()
+    return worker.sub_weights
+
+
+def _rows(function: FunctionConfig, parts: dict[str, float]) -> list[dict[str, object]]:
+    """A line a part; one for a function that has none, whose score counts as it is."""
+    return [
+        {
+            "function": function.label,
+            "part": part,
+            "weight": function.weight,
+            "share": share,
+            "product": function.weight * share,
+        }
+        for part, share in (parts or {"": 1.0}).items()
+    ]

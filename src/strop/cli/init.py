@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from strop.cli.next_steps import program
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 
 
 def template_names() -> list[str]:
@@ -21,26 +22,24 @@ def template_names() -> list[str]:
 
 
 TEMPLATES = {
-    "calculator": ("an agent with a tool, over two turns", "会调用工具的智能体，两轮对话"),
-    "langgraph-mcp": ("an agent on LangGraph with MCP tools", "基于 LangGraph、使用 MCP 工具的智能体"),
-    "ark-math": ("rewards alone, in Ark's names; no agent", "只有奖励函数，沿用 Ark 的命名；无智能体"),
-    "judge": ("a reward that asks a model to grade", "由模型打分的奖励"),
+    "calculator": msg("an agent with a tool, over two turns"),
+    "langgraph-mcp": msg("an agent on LangGraph with MCP tools"),
+    "ark-math": msg("rewards alone, in Ark's names; no agent"),
+    "judge": msg("a reward that asks a model to grade"),
 }
-"""What each begins with, in English and Chinese; the order is that of the help."""
+"""What each begins with; the order is that of the help."""
 
 
 def init(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty.", "新建或空的目录。"))
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=t("Where it is made; new or empty."))],
     template: Annotated[
         str,
         typer.Option(
             "--template",
             metavar="NAME",
-            help=t("What it begins with: ", "使用的模板：")
-            + t("; ", "；").join(f"{name}, {t(*told)}" for name, told in TEMPLATES.items())
-            + t(".", "。"),
+            help=t("What it begins with: ")
+            + t("; ").join(f"{name}, {told(text)}" for name, text in TEMPLATES.items())
+            + t("."),
         ),
     ] = "calculator",
 ) -> None:
@@ -49,11 +48,12 @@ def init(
         near = difflib.get_close_matches(template, names, n=1)
         fix = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(names)}"
         raise ConfigError(
-            "strop init", [Problem(place="--template", message=f"no template {template!r}", fix=fix)]
+            "strop init",
+            [Problem(place="--template", message=msg("no template {value!r}", value=template), fix=fix)],
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         text = f"{folder} exists and is not an empty folder"
-        raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix="name a new one")])
+        raise ConfigError("strop init", [Problem(place="FOLDER", message=text, fix=msg("name a new one"))])
     with as_file(files("strop").joinpath("templates", template)) as source:
         shutil.copytree(
             source,
@@ -65,7 +65,7 @@ def init(
         if path.is_file():
             print(path)
     print(
-        t("next:", "接下来："),
+        t("next:"),
         f"  cd {folder}",
         "  python -m pytest",
         f"  {program()} run job.yaml --dry-run",

@@ -19,14 +19,13 @@ _HEARD = (signal.SIGINT, signal.SIGTERM)
 
 
 def interrupted_text() -> str:
-    return t("interrupted", "已中断")
+    return t("interrupted")
 
 
 def ending_text() -> str:
     """Said at the first Ctrl-C: true before the first step, too."""
     return t(
-        "ending: every finished step is kept, what is being sampled is dropped; once more to end at once",
-        "正在结束：已完成的步都会保存，正在采样的内容将丢弃；再按一次则立即结束",
+        "ending: every finished step is kept, what is being sampled is dropped; once more to end at once"
     )
 
 

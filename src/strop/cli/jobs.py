@@ -1,4 +1,4 @@
-"""`strop jobs`: submit, list, look at, wait for, stop, let go on and delete the jobs of a server."""
+"""`strop jobs`: submit, list, show, follow, cancel, pause, resume and delete the jobs of a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.metrics_export import ExportFormat, MetricNames, export_metrics
+from strop.cli.job_views import ExportFormat, MetricNames, export_metrics
 from strop.cli.remote import (
     AsJson,
     JobArgument,
@@ -35,35 +35,31 @@ if TYPE_CHECKING:
     from strop.client import Client
     from strop.schema.responses import JobInfo, TrajectoryInfo
 
-app = typer.Typer(no_args_is_help=True, help=t("Training jobs of a server.", "服务上的训练任务。"))
+app = typer.Typer(no_args_is_help=True)
 
 _FOLLOW_S = 1.0
 
 
 @app.command(
     "submit",
-    help=t(
-        "Check a job file, send its functions and rows, and submit it. Prints the job's id.",
-        "检查任务文件，上传其函数与数据并提交。打印任务 id。",
-    ),
+    help=t("Check a job file, send its functions and rows, and submit it. Prints the job's id."),
 )
 def submit(
-    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file.", "任务的 YAML 文件。"))],
+    job: Annotated[Path, typer.Argument(help=t("The job, a YAML file."))],
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help=t("Override a key of the file. Repeatable.", "覆盖文件中的键；可多次使用。"),
+            help=t("Override a key of the file. Repeatable."),
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help=t("Follow it to its end.", "跟踪到结束。"))] = False,
+    wait: Annotated[bool, typer.Option("--wait", help=t("Follow it to its end."))] = False,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    from strop.cli.follow import EXIT_STATUS
     from strop.cli.run import overrides
-    from strop.cli.submitting import submit_file
+    from strop.cli.server_run import EXIT_STATUS, submit_file
 
     console = Console(stderr=True, markup=False, emoji=False)
     with open_client(server) as client:
@@ -78,9 +74,9 @@ def submit(
         raise typer.Exit(EXIT_STATUS[made.status])
 
 
-@app.command("list", help=t("List jobs, newest first.", "列出任务，最新的在前。"))
+@app.command("list", help=t("List jobs, newest first."))
 def list_(
-    status: Annotated[JobStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
+    status: Annotated[JobStatus | None, typer.Option(help=t("Only these."))] = None,
     page: PageOption = 1,
     size: SizeOption = 10,
     server: ServerOption = None,
@@ -89,19 +85,19 @@ def list_(
     with looking(server) as client:
         listed = client.jobs.list(page_no=page, page_size=size, status=status)
     columns = [
-        (t("job", "任务"), lambda job: job.job_id),
-        (t("name", "名称"), lambda job: job.job_name),
-        (t("status", "状态"), lambda job: job.status.value),
-        (t("model", "模型"), lambda job: job.model),
-        (t("created", "创建时间"), lambda job: job.create_time),
-        (t("by", "创建者"), lambda job: job.creator),
+        (t("job"), lambda job: job.job_id),
+        (t("name"), lambda job: job.job_name),
+        (t("status"), lambda job: job.status.value),
+        (t("model"), lambda job: job.model),
+        (t("created"), lambda job: job.create_time),
+        (t("by"), lambda job: job.creator),
     ]
     show_list(listed, columns, as_json=as_json, total=listed.total)
 
 
 @app.command(
     "get",
-    help=t("Show one job. Exit status 1 if it FAILED.", "显示一个任务。任务 FAILED 时退出码为 1。"),
+    help=t("Show one job. Exit status 1 if it FAILED."),
 )
 def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
@@ -114,12 +110,12 @@ def get(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) 
 @app.command(
     "wait",
     help=t(
-        "Follow a job to its end. Exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED or Ctrl-C (the job goes on).",
-        "跟踪任务直到结束。退出码：0 SUCCEEDED，1 FAILED，130 CANCELED 或 Ctrl-C（任务继续运行）。",
+        "Follow a job to its end. Exit status: 0 SUCCEEDED, 1 FAILED, 130 CANCELED or "
+        "Ctrl-C (the job continues)."
     ),
 )
 def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    from strop.cli.follow import EXIT_STATUS
+    from strop.cli.server_run import EXIT_STATUS
 
     with looking(server) as client:
         ended = _followed(client, job, Console(stderr=as_json, markup=False, emoji=False))
@@ -129,26 +125,24 @@ def wait(job: JobArgument, server: ServerOption = None, as_json: AsJson = False)
 
 
 def _followed(client: Client, job_id: str, console: Console) -> JobInfo:
-    from strop.cli.follow import follow, tell_end
+    from strop.cli.server_run import follow, tell_end
 
     try:
         ended = follow(client, job_id, console)
     except KeyboardInterrupt:
-        console.print(t(f"{job_id} goes on", f"{job_id} 继续运行"), style="yellow", highlight=False)
+        console.print(t("{job_id} keeps running", job_id=job_id), style="yellow", highlight=False)
         raise
     tell_end(client, ended, console)
     return ended
 
 
-@app.command("logs", help=t("Print what a job's processes wrote.", "打印任务进程的输出。"))
+@app.command("logs", help=t("Print what a job's processes wrote."))
 def logs(
     job: JobArgument,
-    lines: Annotated[
-        int, typer.Option("--lines", "-n", min=1, help=t("The last so many.", "最后多少行。"))
-    ] = 100,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help=t("The last so many."))] = 100,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help=t("Go on until the job has ended.", "持续输出直到任务结束。")),
+        typer.Option("--follow", "-f", help=t("Go on until the job has ended.")),
     ] = False,
     server: ServerOption = None,
 ) -> None:
@@ -167,51 +161,41 @@ def logs(
 
 @app.command(
     "metrics",
-    help=t(
-        "Print metrics: the curves of the NAMEs, else the last value of each.",
-        "打印指标：给出 NAME 时打印其曲线，否则打印各指标的最新值。",
-    ),
+    help=t("Print metrics: the curves of the NAMEs, else the last value of each."),
 )
 def metrics(
     job: JobArgument,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean", "如 critic/rewards/mean")),
+        typer.Argument(metavar="[NAME]...", help=t("e.g. critic/rewards/mean")),
     ] = None,
     format: Annotated[
         ExportFormat | None,
         typer.Option(
             "--format",
-            help=t(
-                "Write every value to a file or to standard output instead: a row a metric and step.",
-                "改为将每个值写入文件或标准输出：每个指标每步一行。",
-            ),
+            help=t("Write every value to a file or to standard output instead: a row a metric and step."),
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help=t("The file for --format.", "--format 的输出文件。"))
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help=t("The file for --format."))] = None,
     naming: Annotated[
         MetricNames,
         typer.Option(
             "--names",
-            help=t("By whose names; Ark has fewer.", "使用哪一套名称；方舟的指标较少。"),
+            help=t("By whose names; Ark has fewer."),
         ),
     ] = MetricNames.STROP,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
     if out is not None and format is None:
-        raise typer.BadParameter(
-            t("it needs --format csv or parquet", "需要 --format csv 或 parquet"), param_hint="--out"
-        )
+        raise typer.BadParameter(t("it needs --format csv or parquet"), param_hint="--out")
     with looking(server) as client:
         curves = client.jobs.metrics(job, names or None, naming=naming.value)
     unknown = sorted(set(names or []) - set(curves))
     if format is not None:
         export_metrics(job, curves, format, out)
         if unknown:
-            print(f"{t('nothing was recorded as', '没有记录')} {', '.join(unknown)}", file=sys.stderr)
+            print(f"{t('nothing was recorded as')} {', '.join(unknown)}", file=sys.stderr)
             raise typer.Exit(1)
         return
     if as_json:
@@ -219,34 +203,32 @@ def metrics(
     elif names:
         steps = sorted({point.step for points in curves.values() for point in points})
         values = {name: {point.step: point.value for point in points} for name, points in curves.items()}
-        table = Table(t("step", "步"), *curves, box=None, pad_edge=False)
+        table = Table(t("step"), *curves, box=None, pad_edge=False)
         for step in steps:
             table.add_row(str(step), *(cell(curve.get(step)) for curve in values.values()))
         print_table(table)
     else:
-        table = Table(t("metric", "指标"), t("step", "步"), t("value", "值"), box=None, pad_edge=False)
+        table = Table(t("metric"), t("step"), t("value"), box=None, pad_edge=False)
         for name, points in sorted(curves.items()):
             table.add_row(name, str(points[-1].step), cell(points[-1].value))
         print_table(table)
     if unknown:
-        what = t("nothing was recorded as", "没有记录")
+        what = t("nothing was recorded as")
         print(f"{what} {', '.join(unknown)}", file=sys.stderr)
         raise typer.Exit(1)
 
 
 @app.command(
     "trajectories",
-    help=t("List rollouts, or show one with its turns.", "列出 rollout，或显示其中一个及其各轮对话。"),
+    help=t("List rollouts, or show one with its turns."),
 )
 def trajectories(
     job: JobArgument,
-    rollout: Annotated[
-        str | None, typer.Argument(metavar="[ROLLOUT]", help=t("Show this one.", "只显示这一个。"))
-    ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help=t("Of this step.", "只看这一步。"))] = None,
+    rollout: Annotated[str | None, typer.Argument(metavar="[ROLLOUT]", help=t("Show this one."))] = None,
+    step: Annotated[int | None, typer.Option(min=0, help=t("Of this step."))] = None,
     split: Annotated[str | None, typer.Option(help="train, validation")] = None,
-    status: Annotated[TaskStatus | None, typer.Option(help=t("Only these.", "只列出此状态。"))] = None,
-    limit: Annotated[int, typer.Option(min=1, help=t("At most so many.", "最多多少个。"))] = 20,
+    status: Annotated[TaskStatus | None, typer.Option(help=t("Only these."))] = None,
+    limit: Annotated[int, typer.Option(min=1, help=t("At most so many."))] = 20,
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -261,21 +243,21 @@ def trajectories(
         found = client.jobs.trajectories(job, step=step, split=split, status=status, limit=limit)
     columns = [
         ("rollout", lambda one: one.rollout_id),
-        (t("step", "步"), lambda one: one.step),
-        (t("split", "划分"), lambda one: one.split),
-        (t("sample", "样本"), lambda one: one.sample_id),
-        (t("status", "状态"), lambda one: one.status),
-        (t("reward", "奖励"), lambda one: one.reward),
-        (t("turns", "轮数"), lambda one: one.num_turns),
-        (t("tokens", "token 数"), lambda one: one.num_sampled_tokens),
-        (t("error", "错误"), lambda one: (one.error or "")[:60]),
+        (t("step"), lambda one: one.step),
+        (t("split"), lambda one: one.split),
+        (t("sample"), lambda one: one.sample_id),
+        (t("status"), lambda one: one.status),
+        (t("reward"), lambda one: one.reward),
+        (t("turns"), lambda one: one.num_turns),
+        (t("tokens"), lambda one: one.num_sampled_tokens),
+        (t("error"), lambda one: (one.error or "")[:60]),
     ]
     show_list(found, columns, as_json=as_json)
 
 
 def _show_trajectory(one: TrajectoryInfo) -> None:
     console = Console(markup=False, emoji=False)
-    head = f"{one.rollout_id}   {one.status}   {t('reward', '奖励')} {cell(one.reward)}   {one.num_turns} / {one.num_sampled_tokens} tok"
+    head = f"{one.rollout_id}   {one.status}   {t('reward')} {cell(one.reward)}   {one.num_turns} / {one.num_sampled_tokens} tok"
     console.print(head, highlight=False, markup=False)
     for message in one.messages:
         console.print(
@@ -292,12 +274,11 @@ def _show_trajectory(one: TrajectoryInfo) -> None:
 @app.command(
     "diagnose",
     help=t(
-        "What goes wrong in a job, what shows it, why, and what to do. Exit status 1 while an alarm holds.",
-        "任务有何问题、依据、原因与处置。仍有告警时退出码为 1。",
+        "What goes wrong in a job, what shows it, why, and what to do. Exit status 1 while an alarm holds."
     ),
 )
 def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
-    from strop.cli.findings import show_findings
+    from strop.cli.job_views import show_findings
 
     with looking(server) as client:
         found = client.jobs.diagnosis(job)
@@ -312,22 +293,20 @@ def diagnose(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fa
 @app.command(
     "watch",
     help=t(
-        "Look on while a job trains: progress, curves, findings, last errors. Ctrl-C ends the looking on only.",
-        "在终端实时查看任务：进度、曲线、诊断、最近错误。Ctrl-C 只结束查看。",
+        "Look on while a job trains: progress, curves, findings, last errors. Ctrl-C "
+        "ends the looking on only."
     ),
 )
 def watch(job: JobArgument, server: ServerOption = None) -> None:
-    from strop.cli.follow import EXIT_STATUS
-    from strop.cli.watching import watch_job
+    from strop.cli.job_views import watch_job
+    from strop.cli.server_run import EXIT_STATUS
 
     with looking(server) as client:
         ended = watch_job(client, job, Console(markup=False, emoji=False))
     raise typer.Exit(EXIT_STATUS.get(ended.status, 0))
 
 
-@app.command(
-    "spans", help=t("Show what ran inside a rollout, as a tree.", "以树形显示一个 rollout 内部的执行过程。")
-)
+@app.command("spans", help=t("Show what ran inside a rollout, as a tree."))
 def spans(
     job: JobArgument,
     rollout: Annotated[str, typer.Argument(metavar="ROLLOUT")],
@@ -352,35 +331,35 @@ def spans(
         )
 
 
-@app.command("checkpoints", help=t("List the checkpoints of a job.", "列出任务的检查点。"))
+@app.command("checkpoints", help=t("List the checkpoints of a job."))
 def checkpoints(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
         found = client.jobs.checkpoints(job)
     columns = [
-        (t("checkpoint", "检查点"), lambda one: one.checkpoint_id),
-        (t("step", "步"), lambda one: one.step),
-        (t("validation", "验证"), lambda one: one.validation),
-        (t("best", "最佳"), lambda one: one.best),
-        (t("published", "已发布"), lambda one: one.published),
+        (t("checkpoint"), lambda one: one.checkpoint_id),
+        (t("step"), lambda one: one.step),
+        (t("validation"), lambda one: one.validation),
+        (t("best"), lambda one: one.best),
+        (t("published"), lambda one: one.published),
     ]
     show_list(found, columns, as_json=as_json)
 
 
-@app.command("events", help=t("Print what a person should know of a job.", "打印任务的事件。"))
+@app.command("events", help=t("Print what a person should know of a job."))
 def events(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
         found = client.jobs.events(job)
     columns = [
-        (t("time", "时间"), lambda one: one.time),
-        (t("kind", "类型"), lambda one: one.kind),
-        (t("message", "内容"), lambda one: one.message),
+        (t("time"), lambda one: one.time),
+        (t("kind"), lambda one: one.kind),
+        (t("message"), lambda one: one.message),
     ]
     show_list(found, columns, as_json=as_json)
 
 
 @app.command(
     "cancel",
-    help=t("End a job; a running one saves a checkpoint first.", "结束任务；运行中的任务会先保存检查点。"),
+    help=t("End a job; a running one saves a checkpoint first."),
 )
 def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with looking(server) as client:
@@ -389,18 +368,14 @@ def cancel(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
 
 @app.command(
     "pause",
-    help=t(
-        "Let a job rest; a running one saves a checkpoint first.", "暂停任务；运行中的任务会先保存检查点。"
-    ),
+    help=t("Let a job rest; a running one saves a checkpoint first."),
 )
 def pause(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         _changed(client.jobs.pause(job), as_json)
 
 
-@app.command(
-    "resume", help=t("Let a paused job go on from its newest checkpoint.", "让暂停的任务从最新检查点继续。")
-)
+@app.command("resume", help=t("Resume a paused job from its newest checkpoint."))
 def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = False) -> None:
     with open_client(server) as client:
         _changed(client.jobs.resume(job), as_json)
@@ -408,15 +383,12 @@ def resume(job: JobArgument, server: ServerOption = None, as_json: AsJson = Fals
 
 @app.command(
     "delete",
-    help=t(
-        "Delete an ended job with its checkpoints; published models stay.",
-        "删除已结束的任务及其检查点；已发布模型保留。",
-    ),
+    help=t("Delete an ended job with its checkpoints; published models stay."),
 )
 def delete(job: JobArgument, server: ServerOption = None) -> None:
     with looking(server) as client:
         client.jobs.delete(job)
-    print(t(f"deleted {job}", f"已删除 {job}"))
+    print(t("deleted {job}", job=job))
 
 
 def _changed(job: JobInfo, as_json: bool) -> None:

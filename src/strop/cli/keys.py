@@ -9,33 +9,26 @@ import typer
 
 from strop.cli.remote import AsJson, plain, print_json, show_list
 from strop.cli.text import t
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.store.database import Database
 
-app = typer.Typer(
-    no_args_is_help=True, help=t("API keys of the server of this home.", "本机服务的 API 密钥。")
-)
+app = typer.Typer(no_args_is_help=True)
 
 WorkspaceOption = Annotated[
     str,
     typer.Option(
         "--workspace",
         "-w",
-        help=t(
-            "Its workspace; made if it is new. Workspaces do not see each other.",
-            "所属工作空间；不存在则新建。工作空间之间互不可见。",
-        ),
+        help=t("Its workspace; made if it is new. Workspaces do not see each other."),
     ),
 ]
 
 
 @app.command(
     "create",
-    help=t(
-        "Make a key called NAME and print it. It cannot be shown again.",
-        "新建名为 NAME 的密钥并打印。之后无法再次显示。",
-    ),
+    help=t("Make a key called NAME and print it. It cannot be shown again."),
 )
 def create(name: str, workspace: WorkspaceOption = "default", as_json: AsJson = False) -> None:
     from strop.errors import ConfigError, Problem
@@ -45,7 +38,13 @@ def create(name: str, workspace: WorkspaceOption = "default", as_json: AsJson = 
         if not text.strip() or not text.isprintable() or len(text) > 100:
             raise ConfigError(
                 "keys",
-                [Problem(place=place, message=f"{text[:100]!r} is no name", fix="1 to 100 characters")],
+                [
+                    Problem(
+                        place=place,
+                        message=msg("{text!r} is no name", text=text[:100]),
+                        fix=msg("1 to 100 characters"),
+                    )
+                ],
             )
     with _database() as database, database.write() as session:
         key, text = create_key(session, ensure_workspace(session, workspace).workspace_id, name)
@@ -55,9 +54,7 @@ def create(name: str, workspace: WorkspaceOption = "default", as_json: AsJson = 
         print(text)
 
 
-@app.command(
-    "list", help=t("List keys, revoked ones too; never their text.", "列出密钥（含已吊销的），不显示其内容。")
-)
+@app.command("list", help=t("List keys, revoked ones too; never their text."))
 def list_(as_json: AsJson = False) -> None:
     from strop.store.keys import list_keys, list_workspaces
 
@@ -65,26 +62,24 @@ def list_(as_json: AsJson = False) -> None:
         keys = list_keys(session)
         names = {one.workspace_id: one.name for one in list_workspaces(session)}
     columns = [
-        (t("key", "密钥"), lambda one: one.key_id),
-        (t("name", "名称"), lambda one: one.name),
-        (t("workspace", "工作空间"), lambda one: names.get(one.workspace_id, one.workspace_id)),
-        (t("created", "创建时间"), lambda one: one.created_at),
-        (t("revoked", "吊销时间"), lambda one: one.revoked_at),
+        (t("key"), lambda one: one.key_id),
+        (t("name"), lambda one: one.name),
+        (t("workspace"), lambda one: names.get(one.workspace_id, one.workspace_id)),
+        (t("created"), lambda one: one.created_at),
+        (t("revoked"), lambda one: one.revoked_at),
     ]
     show_list(keys, columns, as_json=as_json)
 
 
-@app.command("revoke", help=t("End a key for good.", "永久吊销密钥。"))
+@app.command("revoke", help=t("End a key for good."))
 def revoke(
-    key_id: Annotated[
-        str, typer.Argument(metavar="KEY_ID", help=t("See: strop keys list", "见 strop keys list"))
-    ],
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help=t("See: strop keys list"))],
 ) -> None:
     from strop.store.keys import revoke_key
 
     with _database() as database, database.write() as session:
         key = revoke_key(session, key_id)
-    print(t(f"revoked {key.key_id} ({key.name})", f"已吊销 {key.key_id}（{key.name}）"))
+    print(t("revoked {key_id} ({name})", key_id=key.key_id, name=key.name))
 
 
 def _database() -> closing[Database]:

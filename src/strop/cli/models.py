@@ -10,6 +10,7 @@ import typer
 
 from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, print_table, show_list
 from strop.cli.text import t
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.schema.job import Checkpoint
@@ -17,17 +18,12 @@ if TYPE_CHECKING:
     from strop.schema.responses import ModelInfo
     from strop.store.database import Database
 
-app = typer.Typer(
-    no_args_is_help=True, help=t("Models: names, publishing, fetching.", "模型：名称、发布与获取。")
-)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command(
     "pull",
-    help=t(
-        "Fetch a model once and print its folder. NAME is a folder, a hub id, or smollm2-135m.",
-        "获取模型（仅一次）并打印其目录。NAME 是目录、模型库 id 或 smollm2-135m。",
-    ),
+    help=t("Fetch a model once and print its folder. NAME is a folder, a hub id, or smollm2-135m."),
 )
 def pull(name: str, as_json: AsJson = False) -> None:
     from strop.learners import models
@@ -39,8 +35,8 @@ def pull(name: str, as_json: AsJson = False) -> None:
 @app.command(
     "add",
     help=t(
-        "Let NAME stand for SOURCE (a folder, a hub id, smollm2-135m), as in: strop models add qwen3.5-9b /models/Qwen3.5-9B",
-        "让名称 NAME 指向 SOURCE（目录、模型库 id 或 smollm2-135m），例如：strop models add qwen3.5-9b /models/Qwen3.5-9B",
+        "Let NAME stand for SOURCE (a folder, a hub id, smollm2-135m), as in: strop "
+        "models add qwen3.5-9b /models/Qwen3.5-9B"
     ),
 )
 def add(name: str, source: str) -> None:
@@ -56,10 +52,7 @@ def add(name: str, source: str) -> None:
 
 @app.command(
     "list",
-    help=t(
-        "All names: the table, what was published, smollm2-135m.",
-        "列出所有名称：名称表、已发布模型、smollm2-135m。",
-    ),
+    help=t("All names: the table, what was published, smollm2-135m."),
 )
 def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
     if server is not None:
@@ -74,9 +67,7 @@ def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([_shown(model) for model in models], indent=2, ensure_ascii=False))
         return
-    table = Table(
-        t("name", "名称"), t("kind", "类型"), t("stands for", "指向"), t("job", "任务"), t("step", "步")
-    )
+    table = Table(t("name"), t("kind"), t("stands for"), t("job"), t("step"))
     for model in models:
         lineage = model.lineage
         job, step = (lineage.job_id, str(lineage.step)) if lineage is not None else ("", "")
@@ -86,10 +77,7 @@ def list_(server: ServerOption = None, as_json: AsJson = False) -> None:
 
 @app.command(
     "remove",
-    help=t(
-        "Take NAME out of the table; of a published model the files go too.",
-        "从名称表中删除 NAME；已发布模型的文件也会一并删除。",
-    ),
+    help=t("Take NAME out of the table; of a published model the files go too."),
 )
 def remove(name: str) -> None:
     from strop.errors import ConflictError
@@ -103,32 +91,26 @@ def remove(name: str) -> None:
             served = served_from(session, name)
             if served:
                 raise ConflictError(
-                    t(
-                        f"{name!r} is being served as {', '.join(served)}",
-                        f"{name!r} 正在以 {', '.join(served)} 提供服务",
-                    ),
-                    fix=t("delete these deployments first", "请先删除这些部署"),
+                    t("{name!r} is being served as {served}", name=name, served=", ".join(served)),
+                    fix=t("delete these deployments first"),
                 )
             # A publication that was cut off may have left files without a row.
             if find_model(session, name) is not None or published_folder(name) is None:
                 remove_model(session, name)
             remove_published(name)
-    typer.echo(t(f"removed {name}", f"已删除 {name}"))
+    typer.echo(t("removed {name}", name=name))
 
 
 @app.command(
     "publish",
     help=t(
-        "Publish a checkpoint of JOB as NAME: its last one, --checkpoint best by validation, or any step.",
-        "把任务 JOB 的检查点发布为 NAME：默认最后一个；--checkpoint best 取验证最好的，也可指定步数。",
+        "Publish a checkpoint of JOB as NAME: its last one, --checkpoint best by validation, or any step."
     ),
 )
 def publish(
     job: str,
     name: str,
-    checkpoint: Annotated[
-        str, typer.Option(help=t("last, best, a step or a checkpoint's id.", "last、best、步数或检查点 id。"))
-    ] = "last",
+    checkpoint: Annotated[str, typer.Option(help=t("last, best, a step or a checkpoint's id."))] = "last",
     server: ServerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -154,15 +136,16 @@ def publish(
     else:
         typer.echo(
             t(
-                f"{model.name}: step {chosen.step} of {job}, in {model.source}",
-                f"{model.name}：{job} 的第 {chosen.step} 步，位于 {model.source}",
+                "{name}: step {step} of {job}, in {source}",
+                name=model.name,
+                step=chosen.step,
+                job=job,
+                source=model.source,
             )
         )
 
 
-@app.command(
-    "show", help=t("Print what NAME is, with its lineage, as JSON.", "以 JSON 打印 NAME 的内容及其来源。")
-)
+@app.command("show", help=t("Print what NAME is, with its lineage, as JSON."))
 def show(name: str) -> None:
     from strop.errors import ModelError
     from strop.store.models import find_model
@@ -171,8 +154,8 @@ def show(name: str) -> None:
         model = find_model(session, name)
     if model is None:
         raise ModelError(
-            t(f"there is no model {name!r} in the table", f"名称表中没有模型 {name!r}"),
-            fix="strop models list",
+            t("there is no model {name!r} in the table", name=name),
+            fix=msg("strop models list"),
         )
     typer.echo(json.dumps(model.model_dump(mode="json"), indent=2, ensure_ascii=False))
 
@@ -195,14 +178,8 @@ def checked_source(source: str) -> str:
     if source.lower() in BUNDLED_NAMES or (re.fullmatch(r"[\w.-]+/[\w.-]+", source) and not folder.is_dir()):
         return source
     raise ModelError(
-        t(
-            f"{source!r} is no model: not a folder with config.json, not a hub id",
-            f"{source!r} 不是模型：既不是含 config.json 的目录，也不是模型库 id",
-        ),
-        fix=t(
-            "give a folder in Hugging Face layout, or an id such as Qwen/Qwen2.5-0.5B-Instruct",
-            "给出 Hugging Face 格式的目录，或类似 Qwen/Qwen2.5-0.5B-Instruct 的 id",
-        ),
+        t("{source!r} is no model: not a folder with config.json, not a hub id", source=source),
+        fix=t("give a folder in Hugging Face layout, or an id such as Qwen/Qwen2.5-0.5B-Instruct"),
     )
 
 
@@ -216,11 +193,11 @@ def _list_there(server: str, *, as_json: bool) -> None:
             if len(page) < 100:
                 break
     columns = [
-        (t("name", "名称"), lambda model: model.model_name),
-        (t("kind", "类型"), lambda model: model.model_source),
-        (t("base", "基座"), lambda model: model.base_model),
-        (t("job", "任务"), lambda model: (model.lineage or {}).get("job_id", "")),
-        (t("step", "步"), lambda model: (model.lineage or {}).get("step", "")),
+        (t("name"), lambda model: model.model_name),
+        (t("kind"), lambda model: model.model_source),
+        (t("base"), lambda model: model.base_model),
+        (t("job"), lambda model: (model.lineage or {}).get("job_id", "")),
+        (t("step"), lambda model: (model.lineage or {}).get("step", "")),
     ]
     show_list(found, columns, as_json=as_json)
 

@@ -7,13 +7,43 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from strop.cli.text import t
 
-Given = tuple[dict[str, object], dict[str, str]]
-"""Overrides for `load_job`, and who gave each: an option's name or `--set`."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCommand:
+    """`strop run` as its user typed it: the file under the name that they gave it, and what may be typed again.
+
+    `overrides` and `given_by` are those of `config.loading.load_job`: who gave a value is an option's name or
+    `--set`.
+    """
+
+    job: Path
+    overrides: dict[str, object] = field(default_factory=dict[str, object])
+    given_by: dict[str, str] = field(default_factory=dict[str, str])
+    out: Path | None = None
+    resume: str | None = None
+    accept_changes: bool = False
+
+    def text(self, *, resume: str | None = None) -> str:
+        """The command as it can be typed again; `resume` goes before the one that was given."""
+        words = [program(), "run", shlex.quote(str(self.job))]
+        for key, value in self.overrides.items():
+            option = self.given_by.get(key, "--set")
+            words.append(
+                shlex.join(["--set", f"{key}={value}"] if option == "--set" else [option, str(value)])
+            )
+        if self.out is not None:
+            words.append(shlex.join(["--out", str(self.out)]))
+        chosen = self.resume if resume is None else resume
+        if chosen is not None:
+            words.append(shlex.join(["--resume", chosen]))
+            words += ["--accept-changes"] * self.accept_changes
+        return " ".join(words)
 
 
 def program() -> str:
@@ -29,52 +59,35 @@ def program() -> str:
     return shlex.quote(str(called))
 
 
-def run_command(job: Path, asked: Given, *, resume: str | None = None) -> str:
-    """The `strop run` of `job` with the same options, from its start or going on."""
-    values, given_by = asked
-    words = [program(), "run", shlex.quote(str(job))]
-    for key, value in values.items():
-        option = given_by.get(key, "--set")
-        words.append(shlex.join(["--set", f"{key}={value}"] if option == "--set" else [option, str(value)]))
-    if resume is not None:
-        words.append(shlex.join(["--resume", resume]))
-    return " ".join(words)
-
-
-def after(told: Mapping[str, Any], job: Path, asked: Given) -> list[str]:
+def after(told: Mapping[str, Any], command: RunCommand) -> list[str]:
     """Lines on how a run ended that did not fail, with what can be done now."""
     job_id, steps, name, checkpoint = (told[key] for key in ("job_id", "steps", "published_as", "checkpoint"))
-    lines = [f"{job_id}   {told['status']}   " + t(f"{steps} steps", f"{steps} 步")]
+    lines = [f"{job_id}   {told['status']}   " + t("{steps} steps", steps=steps)]
     if told["status"] == "CANCELED":
-        lines += went_on(job, asked, resume=job_id if checkpoint is not None else None)
+        lines += continuation(command, resume=job_id if checkpoint is not None else None)
     if checkpoint is not None:
-        lines.append(
-            _line(t("talk to it", "与它对话"), f"{program()} chat {shlex.quote(str(name or checkpoint))}")
-        )
+        lines.append(_line(t("talk to it"), f"{program()} chat {shlex.quote(str(name or checkpoint))}"))
     if name is not None:
-        lines.append(_line(t("serve it", "提供服务"), f"{program()} serve {shlex.quote(str(name))}"))
+        lines.append(_line(t("serve it"), f"{program()} serve {shlex.quote(str(name))}"))
     return lines
 
 
-def went_on(job: Path, asked: Given, *, resume: str | None) -> list[str]:
-    """How a run that ended before its end goes on; `resume` is what it can go on from, if anything."""
+def continuation(command: RunCommand, *, resume: str | None) -> list[str]:
+    """How to continue a run that was stopped; `resume` is what it can be resumed from, if anything."""
     if resume is not None:
-        return [_line(t("go on", "继续"), run_command(job, asked, resume=resume))]
+        return [_line(t("resume"), command.text(resume=resume))]
     return [
-        t(
-            "no step was finished, so there is nothing to go on from",
-            "没有完成任何一步，因此没有可继续的检查点",
-        ),
-        _line(t("begin again", "重新开始"), run_command(job, asked)),
+        t("no step was finished, so there is nothing to resume"),
+        _line(t("begin again"), command.text()),
     ]
 
 
-def after_failure(job: Path, asked: Given, *, job_id: str, resume: str | None) -> str:
-    """What to do once the reason is mended; `resume` as above."""
+def after_failure(command: RunCommand, *, job_id: str, resume: str | None) -> str:
+    """What to do once the reason is fixed; `resume` as above."""
     return "\n".join(
         [
-            _line(t("its log", "查看日志"), f"{program()} jobs logs {job_id}"),
-            _line(t("once mended", "修正后"), run_command(job, asked, resume=resume)),
+            _line(t("its log"), f"{program()} jobs logs {job_id}"),
+            _line(t("once fixed"), command.text(resume=resume)),
         ]
     )
 

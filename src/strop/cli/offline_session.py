@@ -13,12 +13,9 @@ from typing import Any
 
 import torch
 
-from strop.bilingual import both
-from strop.cli.broadcast import Broadcast
-from strop.cli.job_on_this_machine import load_both, with_dtypes
+from strop.cli.checking import load_both, with_dtypes
 from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
+from strop.cli.run_folder import Resumed, claim_folder
 from strop.cli.session import new_job, new_job_id
 from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
@@ -30,10 +27,12 @@ from strop.inference.chat.answers import TextTokens
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.rows import LocalRowTrainer
-from strop.rl.interfaces import OfflineBackends, Recorder
+from strop.locales import msg
+from strop.rl.interfaces import OfflineBackends
 from strop.rl.offline import RowLearner
 from strop.schema.example import Example
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import EventBus, Subscriber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,7 @@ class OfflineSession:
     config: JobConfig
     job_id: str
     folder: Path
-    machines: OfflineBackends
+    backends: OfflineBackends
     store: StoreRecorder
     training: Dataset[Example]
     validation: Dataset[Example] | None
@@ -65,7 +64,7 @@ async def open_offline_session(
     out: Path | None,
     resumed: Resumed | None = None,
     anew: bool = False,
-    watchers: Sequence[Recorder],
+    watchers: Sequence[Subscriber],
     say: models.OnProgress,
     submitted: Submitted | None = None,
 ) -> AsyncIterator[OfflineSession]:
@@ -92,7 +91,7 @@ async def open_offline_session(
         refuse_too_long(model, hyper.max_length)
         training, validation = load_rows(config, TextTokens(tokenizer, end_ids=end_ids(model, tokenizer)))
 
-        inputs = hash_inputs(config)
+        inputs = hash_inputs(config, training, validation)
         recorder = open_record(
             held,
             new_job(config, job_id),
@@ -103,8 +102,9 @@ async def open_offline_session(
             submitted=submitted,
         )
         trackers, _ = held.enter_context(watching(config, job_id, folder, recorder))
-        told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        with telling_failed_start(told):
+        recording = recorder if submitted is None else submitted.around(recorder)
+        bus = EventBus(recording, trackers, *watchers)
+        with telling_failed_start(bus):
             trainer = LocalRowTrainer(model, tokenizer, hyper)
         if trainer.notice is not None:
             recorder.event("note", trainer.notice)
@@ -112,10 +112,10 @@ async def open_offline_session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=OfflineBackends(
+            backends=OfflineBackends(
                 learner=RowLearner(trainer, hyper, total_steps=total_steps(hyper, len(training))),
                 checkpoints=Checkpoints(trainer),
-                recorder=Broadcast([told, trackers, *watchers]),
+                recorder=bus,
             ),
             store=recorder,
             training=training,
@@ -129,11 +129,12 @@ def refuse_too_long(model: Any, max_length: int) -> None:
     made_for = getattr(model.config, "max_position_embeddings", None)
     if made_for is not None and max_length > made_for:
         raise ModelError(
-            both(
-                f"max_length {max_length} is beyond the {made_for} positions the model was made for",
-                f"max_length {max_length} 超出模型支持的 {made_for} 个位置",
+            msg(
+                "max_length {max_length} is beyond the {made_for} positions the model was made for",
+                max_length=max_length,
+                made_for=made_for,
             ),
-            fix=both(f"set max_length to at most {made_for}", f"把 max_length 设为不超过 {made_for}"),
+            fix=msg("set max_length to at most {made_for}", made_for=made_for),
         )
 
 

@@ -1,6 +1,6 @@
 """A command -> a server of its own in this process: on loopback, on any free port, with a key that nobody else has.
 
-`strop run` and `strop demo` train through it; commands that look at jobs use one where no server runs.
+Commands that look at jobs use one where no server runs. It trains nothing.
 """
 
 from __future__ import annotations
@@ -8,29 +8,20 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from strop.errors import StropError
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.client import Client
-    from strop.service.supervisor import Supervisor
 
 _END_S = 60.0
-"""Within this the last replies are through and the trainers have ended."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateServer:
-    """`client` is opened to it. `supervisor` looks after the jobs of this process alone."""
-
-    client: Client
-    supervisor: Supervisor
+"""Within this the last replies are through."""
 
 
 class _Server(uvicorn.Server):
@@ -49,32 +40,24 @@ class _Server(uvicorn.Server):
     def wait(self) -> None:
         self._is_up.wait()
         if not self.started:
-            raise StropError("the command's own server could not start")
+            raise StropError(msg("the command's own server could not start"))
 
 
 @contextmanager
-def private_server(
-    *, trains: bool, on_alarm: Callable[[str, str, int], None] | None = None
-) -> Generator[PrivateServer]:
-    """Serve in a thread while the block runs. With `trains`, jobs are trained; they end with the block.
-
-    `on_alarm` hears, in a thread, what a trainer notes while the database takes nothing: the words in English
-    and in Chinese, and the second since 1970 at which they were noted.
+def private_server() -> Generator[Client]:
+    """Serve in a thread while the block runs.
 
     Raises:
         StropError: the store cannot be opened, or no port can be had.
     """
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.client import Client
     from strop.doors.app import create_app
     from strop.service.settings import settings_from_environment
-    from strop.store.processes import this_process
     from strop.workers.listening import listen
 
     key = secrets.token_urlsafe(32)
-    settings = settings_from_environment(
-        owner=str(this_process()), own_key=key, supervise=trains, max_running_jobs=1, on_alarm=on_alarm
-    )
+    settings = settings_from_environment(own_key=key, supervise=False)
     app = create_app(settings, PipelineFlow())
     listener = listen(0)
     config = uvicorn.Config(
@@ -88,7 +71,7 @@ def private_server(
     try:
         server.wait()
         with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", key) as client:
-            yield PrivateServer(client=client, supervisor=app.state.services.supervisor)
+            yield client
     finally:
         server.should_exit = True
         thread.join(_END_S)
@@ -109,5 +92,5 @@ def client_of(server: str | None) -> Generator[Client]:
         with Client(server) as client:
             yield client
         return
-    with private_server(trains=False) as own:
-        yield own.client
+    with private_server() as client:
+        yield client

@@ -35,18 +35,13 @@ ServerOption = Annotated[
         metavar="URL",
         envvar="STROP_URL",
         show_envvar=False,
-        help=t(
-            "The server; STROP_URL, else the one that runs here. Its key is STROP_API_KEY.",
-            "服务地址；默认取 STROP_URL 或本机运行的服务。密钥取 STROP_API_KEY。",
-        ),
+        help=t("The server; STROP_URL, else the one that runs here. Its key is STROP_API_KEY."),
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help=t("Print JSON on stdout.", "在标准输出打印 JSON。"))]
-PageOption = Annotated[int, typer.Option("--page", "-p", min=1, help=t("Page, from 1.", "页码，从 1 开始。"))]
-SizeOption = Annotated[
-    int, typer.Option("--size", "-s", min=1, max=100, help=t("Items on a page.", "每页条数。"))
-]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=t("The job's id.", "任务 id。"))]
+AsJson = Annotated[bool, typer.Option("--json", help=t("Print JSON on stdout."))]
+PageOption = Annotated[int, typer.Option("--page", "-p", min=1, help=t("Page, from 1."))]
+SizeOption = Annotated[int, typer.Option("--size", "-s", min=1, max=100, help=t("Items on a page."))]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help=t("The job's id."))]
 
 
 def open_client(server: str | None) -> Client:
@@ -89,7 +84,7 @@ def show_list(
         table.add_row(*(cell(read(row)) for _, read in columns))
     print_table(table)
     if total is not None and total > len(rows):
-        text = t(f"{len(rows)} of {total}", f"{total} 条中的 {len(rows)} 条")
+        text = t("{num_rows} of {total}", num_rows=len(rows), total=total)
         Console(markup=False, emoji=False).print(text, style="dim")
 
 
@@ -125,7 +120,7 @@ def cell(value: object) -> str:
         case None:
             return "-"
         case bool():
-            return t("yes", "是") if value else ""
+            return t("yes") if value else ""
         case float():
             return f"{value:.4g}"
         case datetime():

@@ -1,6 +1,7 @@
-"""Folder of a run -> proven writable and this process's alone, before anything costly begins.
+"""Folder of a run -> proven writable and this process's alone; `--resume` -> the checkpoint to start from.
 
-`cli.session` claims it first of all. The claim is a lock that goes with the process, however it ends.
+Both are checked before anything costly starts. The claim on a folder is a lock that goes with the process,
+however it ends.
 """
 
 from __future__ import annotations
@@ -9,24 +10,31 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
 from strop.cli.text import t
 from strop.data.half_characters import half_character
-from strop.errors import ConfigError, Problem
+from strop.errors import CheckpointError, ConfigError, MissingError, Problem
+from strop.locales import msg
 from strop.store.home import home
 
 if TYPE_CHECKING:
-    from strop.cli.resume import Resumed
+    from sqlalchemy.orm import Session
+
+    from strop.config.job import JobConfig
     from strop.learners.local.checkpoint import Found
+    from strop.rl.trainer import RunResult
+
 
 CHECKPOINTS = "checkpoints"
 _LOCK = ".lock"
@@ -42,9 +50,9 @@ def named_folder(given: str | Path) -> Path:
     """
     text = str(given)
     if not text.strip():
-        raise typer.BadParameter(t("an empty text names no folder", "空文本不是目录名"))
+        raise typer.BadParameter(t("an empty text names no folder"))
     if (half := half_character(text)) is not None or "\0" in text:
-        raise typer.BadParameter(f"{text!r}: {half or t('holds a NUL character', '含有 NUL 字符')}")
+        raise typer.BadParameter(f"{text!r}: {half or t('holds a NUL character')}")
     return Path(text)
 
 
@@ -54,7 +62,7 @@ class Earlier(StrEnum):
     REFUSE = "refuse"
     """A new run takes no folder that holds another's: nobody could tell them apart afterwards."""
     KEEP = "keep"
-    """The run goes on with them."""
+    """The run continues with them."""
     REMOVE = "remove"
     """The folder's content is the command's own, made anew each time."""
 
@@ -174,13 +182,11 @@ def _prove_writable(shelf: Path) -> None:
 def _refused(folder: Path, error: OSError) -> ConfigError:
     return _problem(
         t(
-            f"checkpoints cannot be written to {str(folder)!r}: {error.strerror or error}",
-            f"无法向 {str(folder)!r} 写入检查点：{error.strerror or error}",
+            "checkpoints cannot be written to {folder!r}: {value}",
+            folder=str(folder),
+            value=error.strerror or error,
         ),
-        t(
-            "name a folder with --out that this user may write and that has room",
-            "请用 --out 指定一个可写且空间充足的目录",
-        ),
+        t("name a folder with --out that this user may write and that has room"),
     )
 
 
@@ -189,23 +195,21 @@ def _taken(folder: Path, holder: str) -> ConfigError:
         told = json.loads(holder)
         who = f"{told['job_id']} (process {told['pid']} on {told['host']})"
     except (ValueError, KeyError, TypeError):
-        who = t("another run", "另一个任务")
+        who = t("another run")
     return _problem(
-        t(f"{str(folder)!r} is in use by {who}", f"{str(folder)!r} 正被 {who} 使用"),
-        t("wait for it, end it, or name another folder with --out", "请等待其结束，或用 --out 指定其他目录"),
+        t("{folder!r} is in use by {who}", folder=str(folder), who=who),
+        t("wait for it, end it, or choose another folder with --out"),
     )
 
 
 def _used(folder: Path, found: Path) -> ConfigError:
     return _problem(
         t(
-            f"{str(folder)!r} holds checkpoints of an earlier run, the newest {found.name}",
-            f"{str(folder)!r} 中已有先前任务的检查点，最新的是 {found.name}",
+            "{folder!r} holds checkpoints of an earlier run, the newest {name}",
+            folder=str(folder),
+            name=found.name,
         ),
-        t(
-            f"go on with it by --resume {folder}, or name another folder with --out",
-            f"用 --resume {folder} 继续该任务，或用 --out 指定其他目录",
-        ),
+        t("resume it with --resume {folder}, or choose another folder with --out", folder=folder),
     )
 
 
@@ -214,16 +218,200 @@ def unusable_text(folder: Path, found: Found) -> tuple[str, str]:
     newest, error = found.unusable[0]
     return (
         t(
-            f"{str(folder)!r} holds checkpoints of an earlier run, none of which can be used; "
-            f"{newest.name}: {error.message}",
-            f"{str(folder)!r} 中有先前任务的检查点，但均无法使用；{newest.name}：{error.message}",
+            "{folder!r} holds checkpoints of an earlier run, none of which can be used; {name}: {message}",
+            folder=str(folder),
+            name=newest.name,
+            message=error.message,
         ),
         t(
-            f"{error.fix or 'put the files back'}; to begin anew, name another folder with --out",
-            f"{error.fix or '请恢复这些文件'}；若要从头开始，请用 --out 指定其他目录",
+            "{value}; to start over, choose another folder with --out",
+            value=error.fix or msg("put the files back"),
         ),
     )
 
 
 def _problem(message: str, fix: str) -> ConfigError:
     return ConfigError("--out", [Problem(place="--out", message=message, fix=fix)])
+
+
+Row = TypeVar("Row")
+
+AUTO = "auto"
+"""Resume from the newest checkpoint of `--out`, or start where there is none: for supervisors that start a job
+again whenever it has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """`folder` is the run's, where it keeps its checkpoints; None: the checkpoint stands alone. Both are
+    absolute."""
+
+    checkpoint: Path
+    folder: Path | None
+    saved: dict[str, Any]
+
+    @property
+    def job_id(self) -> str:
+        """Of the job that wrote it."""
+        return str(self.saved["job_id"])
+
+    def lies_in(self, folder: Path) -> bool:
+        return self.checkpoint.parent == folder / CHECKPOINTS
+
+
+def find_resumed(given: str, out: Path | None) -> Resumed | None:
+    """The newest whole checkpoint that a user means by a run's folder, a checkpoint's folder, a job's id, or
+    `auto`. None: `auto`, and there is nothing yet.
+
+    Raises:
+        ConfigError: there is none, or none that can be used; nothing has been loaded.
+        CheckpointError: the one named is damaged.
+    """
+    from strop.learners.local.checkpoint import MANIFEST, find_checkpoints, verify_checkpoint
+
+    if not given.strip():
+        raise _resume_problem(
+            t("an empty text names nothing"),
+            t("give the folder of a run or a job's id"),
+        )
+    if given == AUTO:
+        if out is None:
+            raise _resume_problem(
+                t("auto looks in the folder of --out, which is not given"),
+                t("add --out FOLDER"),
+            )
+        found = find_checkpoints(out.absolute() / CHECKPOINTS)
+        if found.newest is None and found.unusable:
+            raise _resume_problem(*unusable_text(out, found))
+        return None if found.newest is None else _resumed(found.newest, out)
+    place = next((one for one in _places(given) if one is not None and _is_folder(one)), None)
+    if place is None:
+        raise _resume_problem(
+            t("there is no folder or job {given!r}", given=given),
+            t("give the folder of a run, of one of its checkpoints, or the id of a job"),
+        )
+    place = place.absolute()
+    if (place / MANIFEST).is_file():
+        verify_checkpoint(place)
+        return _resumed(place, out)
+    shelves = [find_checkpoints(place / CHECKPOINTS), find_checkpoints(place)]
+    newest = next((one.newest for one in shelves if one.newest is not None), None)
+    if newest is None and (spoilt := next((one for one in shelves if one.unusable), None)) is not None:
+        raise _resume_problem(*unusable_text(place, spoilt))
+    if newest is None:
+        raise _resume_problem(
+            t("{place!r} is not a checkpoint and holds no complete one", place=str(place)),
+            t("give the folder of a run that has saved one; without --resume the job starts over"),
+        )
+    return _resumed(newest, out)
+
+
+def _places(given: str) -> Iterator[Path | None]:
+    """Where to look, in order: the folder itself, that which a job was given by --out, a job's own."""
+    from strop.store.home import home
+
+    yield Path(given)
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", given):
+        yield _folder_of_job(given)
+        yield home() / "jobs" / given
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # too long a name, or one that no system has
+        return False
+
+
+def _folder_of_job(job_id: str) -> Path | None:
+    """The folder that a job keeps its checkpoints in, where that is not its own below the home."""
+    from strop.store.submissions import get_submission
+
+    local = of_the_store(lambda session: get_submission(session, job_id).local)
+    return local.out if local is not None else None
+
+
+def of_the_store(read: Callable[[Session], Row | None]) -> Row | None:
+    """What `read` finds in this home's store; None where there is no such row, or no store yet."""
+    from strop.store.database import database_url, open_database
+
+    url = database_url()
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_file():
+        return None
+    database = open_database()
+    try:
+        with database.read() as session:
+            return read(session)
+    except MissingError:
+        return None
+    finally:
+        database.close()
+
+
+def _resumed(checkpoint: Path, out: Path | None) -> Resumed:
+    from strop.learners.local.checkpoint import read_manifest
+
+    shelf = checkpoint.parent
+    own = shelf.parent if shelf.name == CHECKPOINTS else None
+    saved = read_manifest(checkpoint).position
+    if "job_id" not in saved:
+        raise CheckpointError(
+            t("{checkpoint!r} was not written by a training run of this version", checkpoint=str(checkpoint))
+        )
+    return Resumed(checkpoint=checkpoint, folder=out.absolute() if out else own, saved=saved)
+
+
+def finished_result(config: JobConfig, resumed: Resumed, *, accept_changes: bool = False) -> RunResult | None:
+    """What a run ended with that has nothing left to do; None where there is, and for offline trainings, whose
+    rows are known only with the tokenizer.
+
+    Raises:
+        CheckpointError: the checkpoint is of another job, and what differs.
+        DataError: training rows that cannot be read.
+    """
+    from strop.cli.checking import load_both, with_dtypes
+    from strop.config.inputs import code_hashes
+    from strop.config.notes import total_steps
+    from strop.data.dataset import load_dataset
+    from strop.rl.checkpoints import best_below, kept_in
+    from strop.rl.train_state import saved_state, start_state
+    from strop.rl.trainer import RunResult
+    from strop.schema.job import JobStatus
+
+    if config.training_type.offline:
+        return None
+    config = with_dtypes(config)
+    hyper = config.hyper_parameters
+    # Lengths need the tokenizer and are checked when it is loaded.
+    training, validation = load_both(
+        config,
+        lambda path: load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0),
+        id_of=lambda sample: sample.sample_id,
+    )
+    start = start_state(config, training, validation, code_hashes(config))
+    position = saved_state(resumed.saved, start, accept_changes=accept_changes)
+    reached = position.has_reached(hyper)
+    through = (
+        reached or position.step >= total_steps(hyper, len(training)) or position.epoch >= hyper.n_epochs
+    )
+    if not resumed.saved["published"] or not through:
+        return None
+    return RunResult(
+        status=JobStatus.SUCCEEDED,
+        steps=position.step,
+        checkpoint=resumed.checkpoint,
+        best=best_below(
+            resumed.checkpoint.parent,
+            kept_in(resumed.saved),
+            lower_is_better=config.training_type.lower_is_better,
+        ),
+        validations=position.validations,
+        sampled_tokens=position.sampled_tokens,
+        trained_tokens=position.trained_tokens,
+        already_finished=True,
+        target_reached=reached,
+    )
+
+
+def _resume_problem(message: str, fix: str) -> ConfigError:
+    return ConfigError("--resume", [Problem(place="--resume", message=message, fix=fix)])

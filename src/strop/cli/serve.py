@@ -33,36 +33,22 @@ DEFAULT_LENGTH = 4096
 def serve(
     model: Annotated[
         str,
-        typer.Argument(
-            help=t(
-                "A published model's name, a checkpoint's folder, or any model.",
-                "已发布模型名、检查点目录或任意模型。",
-            )
-        ),
+        typer.Argument(help=t("A published model's name, a checkpoint's folder, or any model.")),
     ],
     name: Annotated[
         str | None,
-        typer.Option(
-            help=t("What clients call it; MODEL if not given.", "客户端使用的模型名；默认为 MODEL。")
-        ),
+        typer.Option(help=t("What clients call it; MODEL if not given.")),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(
-            help=t("Address; others than loopback need a key.", "监听地址；非回环地址必须设置密钥。")
-        ),
+        typer.Option(help=t("Address; others than loopback need a key.")),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help=t("0 takes a free one.", "0 表示任选空闲端口。"))
-    ] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help=t("0 takes a free one."))] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="STROP_SERVE_API_KEY",
-            help=t(
-                "Key that clients must send. Prefer the environment: arguments show in process lists.",
-                "客户端必须携带的密钥。建议用环境变量：命令行参数会出现在进程列表中。",
-            ),
+            help=t("Key that clients must send. Prefer the environment: arguments show in process lists."),
         ),
     ] = None,
     max_length: Annotated[
@@ -71,8 +57,8 @@ def serve(
             min=2,
             envvar="STROP_SERVE_MAX_LENGTH",
             help=t(
-                f"Tokens of prompt and answer; if not given {DEFAULT_LENGTH}, or what the model was made for.",
-                f"提示与回答的总 token 数；默认取 {DEFAULT_LENGTH} 与模型上限中较小者。",
+                "Tokens of prompt and answer; if not given {default_length}, or what the model was made for.",
+                default_length=DEFAULT_LENGTH,
             ),
         ),
     ] = None,
@@ -81,7 +67,7 @@ def serve(
         typer.Option(
             min=1,
             envvar="STROP_SERVE_MAX_SEQUENCES",
-            help=t("Answers sampled together.", "同时采样的回答数。"),
+            help=t("Answers sampled together."),
         ),
     ] = 64,
     max_waiting: Annotated[
@@ -89,7 +75,7 @@ def serve(
         typer.Option(
             min=0,
             envvar="STROP_SERVE_MAX_WAITING",
-            help=t("Answers that may wait; beyond it 429.", "可排队的回答数；超出返回 429。"),
+            help=t("Answers that may wait; beyond it 429."),
         ),
     ] = 256,
     kv_memory: Annotated[
@@ -97,7 +83,7 @@ def serve(
         typer.Option(
             min=0.001,
             envvar="STROP_SERVE_KV_MEMORY",
-            help=t("GiB for keys and values at most.", "KV 缓存内存上限（GiB）。"),
+            help=t("GiB for keys and values at most."),
         ),
     ] = 2.0,
     channel: Annotated[int | None, typer.Option(hidden=True)] = None,
@@ -113,7 +99,7 @@ def serve(
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         with bind(host, port) as listener:
             if report is None:
-                typer.echo(t(f"loading {name} ...", f"正在加载 {name} ……"), err=True)
+                typer.echo(t("loading {name} ...", name=name), err=True)
             served, engine = open_model(
                 model,
                 name,
@@ -131,17 +117,11 @@ def serve(
         raise typer.Exit(1) from None
 
 
-serve.__doc__ = t(
-    "Serve a model with the OpenAI API: /v1/chat/completions, /v1/models, /healthz, /metrics. Ctrl-C ends it.",
-    "以 OpenAI API 提供模型服务：/v1/chat/completions、/v1/models、/healthz、/metrics。按 Ctrl-C 结束。",
-)
-
-
 def _supervised(channel: int | None) -> tuple[Callable[..., None] | None, dict[str, Any]]:
     """A server's child reads what no process list should show from its channel, and ends with the server."""
     if channel is None:
         return None, {}
-    from strop.workers.child import open_channel
+    from strop.processes.child import open_channel
 
     report, text = open_channel(channel)
     return report, json.loads(text)
@@ -157,11 +137,8 @@ def refuse_open_door(host: str, api_key: str | None) -> None:
             [
                 Problem(
                     place="--host",
-                    message=t(f"{host} is reachable from other machines", f"{host} 可被其他机器访问"),
-                    fix=t(
-                        "set STROP_SERVE_API_KEY, or leave --host out",
-                        "设置 STROP_SERVE_API_KEY，或去掉 --host",
-                    ),
+                    message=t("{host} is reachable from other machines", host=host),
+                    fix=t("set STROP_SERVE_API_KEY, or leave --host out"),
                 )
             ],
         )
@@ -259,11 +236,12 @@ def _answer(
             return
         shown = f"[{host}]" if ":" in host else host
         typer.echo(
-            t(f"{served.name} answers at", f"{served.name} 的地址：")
+            t("{name} answers at", name=served.name)
             + f" http://{shown}:{port}/v1  "
             + t(
-                f"({served.max_length} tokens, {served.places.num_running} at a time)",
-                f"（{served.max_length} token，并发 {served.places.num_running}）",
+                "({max_length} tokens, {num_running} at a time)",
+                max_length=served.max_length,
+                num_running=served.places.num_running,
             )
         )
         sys.stdout.flush()

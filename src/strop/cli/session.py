@@ -1,4 +1,4 @@
-"""A checked job -> its machines, running and wired to each other; closed again in every case.
+"""A checked job -> its backends, running and wired to each other; closed again in every case.
 
 The only place where policy, engine, gateway, workers, store and flow meet. Used by `strop run` and `strop demo`.
 """
@@ -14,40 +14,41 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from strop.bilingual import both
-from strop.cli.broadcast import Broadcast
-from strop.cli.examiner import Examiner
-from strop.cli.job_on_this_machine import load_both, with_dtypes
-from strop.cli.job_record import Submitted, open_record, telling_failed_start, watching
-from strop.cli.resume import Resumed
-from strop.cli.run_folder import claim_folder
-from strop.cli.sampling_machines import load_machines
+from strop.cli.checking import load_both, with_dtypes
+from strop.cli.job_record import Examiner, Submitted, open_record, telling_failed_start, watching
+from strop.cli.run_folder import Resumed, claim_folder
+from strop.cli.sampling_backends import load_backends
 from strop.config.describing import describe
 from strop.config.inputs import hash_inputs
 from strop.config.job import JobConfig
 from strop.config.notes import total_steps
 from strop.data.dataset import Dataset, load_dataset
 from strop.inference.gateway import Gateway
-from strop.inference.local import Engine
+from strop.inference.local import Engine, SharedMemorySync
 from strop.learners import models
 from strop.learners.local.checkpoint import Checkpoints
 from strop.learners.local.critic import LocalValueTrainer
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.local.teacher import Teacher
-from strop.rl.counters import PREFILLED, PREFIX_HITS
-from strop.rl.interfaces import Backends, Recorder
+from strop.locales import msg
+from strop.rl.interfaces import Backends
+from strop.rl.metrics import PREFILLED, PREFIX_HITS
 from strop.rl.update import CriticLearner, PolicyLearner
 from strop.schema.job import Job, JobStatus
 from strop.store.recorder import StoreRecorder
+from strop.tracing.event_bus import EventBus, Subscriber
 
 MAX_SEQUENCES = 256
 """Sequences the engine batches at most; beyond it a CPU gains nothing, and the rest waits."""
 
-NOT_REPEATABLE = both(
-    "with this model on this machine, sampling depends in the last bits on which calls are made at once: a run "
-    "repeats and resumes up to rounding, not bit for bit",
-    "此模型在本机上的采样，末位取决于哪些调用同时进行：重跑与续跑只在舍入误差内相同，并非逐位一致",
+NOT_REPEATABLE = msg(
+    "with this model on this machine, sampling depends in the last bits on "
+    "which calls are made at once: a run repeats and resumes up to "
+    "rounding, not bit for bit"
 )
+
+
+AHEAD = msg("steps are sampled ahead (max_staleness): a run neither repeats nor resumes bit for bit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Session:
     config: JobConfig
     job_id: str
     folder: Path
-    machines: Backends
+    backends: Backends
     store: StoreRecorder
     training: Dataset
     validation: Dataset | None
@@ -69,23 +70,6 @@ class Session:
         return total_steps(self.config.hyper_parameters, len(self.training))
 
 
-class EnginePublisher:
-    """Publishing on one machine: the engine copies the learner's weights in memory, and lets go of its copy while
-    they change."""
-
-    def __init__(self, learner: LocalPolicyTrainer, engine: Engine) -> None:
-        self._learner = learner
-        self._engine = engine
-
-    def publish(self) -> int:
-        version = self._learner.policy_version
-        self._engine.load_weights(self._learner.weights(), version=version)
-        return version
-
-    def withdraw(self) -> None:
-        self._engine.drop_weights()
-
-
 @asynccontextmanager
 async def open_session(
     config: JobConfig,
@@ -93,7 +77,7 @@ async def open_session(
     out: Path | None,
     resumed: Resumed | None = None,
     anew: bool = False,
-    watchers: Sequence[Recorder],
+    watchers: Sequence[Subscriber],
     say: models.OnProgress,
     submitted: Submitted | None = None,
     pythons: Mapping[str, Path] = MappingProxyType({}),
@@ -117,12 +101,12 @@ async def open_session(
             held, job_id, out=out, resumed=resumed, anew=anew, submitted=submitted is not None
         )
         at_once = min(hyper.batch_size * hyper.n_rollouts, MAX_SEQUENCES)
-        sampling = load_machines(config, max_sequences=at_once, say=say)
-        model, tokenizer = sampling.model, sampling.tokenizer
+        sampling = load_backends(config, max_sequences=at_once, say=say)
+        tokenizer = sampling.tokenizer
         engine, gateway = sampling.engine, sampling.gateway
         training, validation = load_datasets(config, gateway)
 
-        inputs = hash_inputs(config)
+        inputs = hash_inputs(config, training, validation)
         recorder = open_record(
             held,
             new_job(config, job_id),
@@ -137,9 +121,11 @@ async def open_session(
             recorder, job_id, hyper.algorithm, stop_on=config.diagnosis.stop_on, webhook=webhook
         )
         pool = sampling.functions(config, job_id, recorder, pythons)
-        told: Recorder = recorder if submitted is None else submitted.around(recorder)
-        with telling_failed_start(told):
+        recording = recorder if submitted is None else submitted.around(recorder)
+        bus = EventBus(recording, trackers, *watchers, examiner)
+        with telling_failed_start(bus):
             steps = total_steps(hyper, len(training))
+            model, _ = models.load(sampling.folder)
             # Before the policy: its trainer takes the model over, and the critic begins as a copy of it.
             critic = LocalValueTrainer(model, hyper) if hyper.method.critic else None
             teacher = load_teacher(config, tokenizer, say)
@@ -151,20 +137,22 @@ async def open_session(
             recorder.event("note", trainer.notice)
         if not engine.repeatable:
             recorder.event("note", NOT_REPEATABLE)
+        if hyper.max_staleness:
+            recorder.event("note", AHEAD)
         for note in pool.notes:
             recorder.event("note", note)
         yield Session(
             config=config,
             job_id=job_id,
             folder=folder,
-            machines=Backends(
-                capture=gateway,
+            backends=Backends(
+                gateway=gateway,
                 functions=pool,
                 learner=PolicyLearner(trainer, hyper, total_steps=steps, teacher=teacher),
                 critic=None if critic is None else CriticLearner(critic, hyper, total_steps=steps),
                 checkpoints=Checkpoints(trainer, *([critic] if critic is not None else [])),
-                publisher=EnginePublisher(trainer, engine),
-                recorder=Broadcast([told, trackers, *watchers, examiner]),
+                weight_sync=SharedMemorySync(engine, stays_awake=hyper.max_staleness > 0),
+                recorder=bus,
                 counters=lambda: counted(gateway, engine),
             ),
             store=recorder,
@@ -179,7 +167,7 @@ def load_teacher(config: JobConfig, tokenizer: Any, say: models.OnProgress) -> T
     name = config.training.teacher_model
     if name is None:
         return None
-    say(both("loading the teacher", "加载教师模型"))
+    say(msg("loading the teacher"))
     model, its_tokenizer = models.load(name, on_progress=say)
     return Teacher(model, its_tokenizer, config.hyper_parameters, student_tokenizer=tokenizer)
 
@@ -198,7 +186,7 @@ def load_datasets(config: JobConfig, gateway: Gateway) -> tuple[Dataset, Dataset
 
 
 def counted(gateway: Gateway, engine: Engine) -> dict[str, float]:
-    """What both have counted so far, by the names in `rl.counters`."""
+    """What both have counted so far, by the names in `rl.metrics`."""
     calls, tokens = gateway.stats, engine.stats()
     return {
         "trace/rerendered_prompts": calls.rerendered_prompts,

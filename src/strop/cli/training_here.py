@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from strop.bilingual import both
 from strop.cli.interrupts import ending_text
+from strop.locales import msg
 from strop.schema.job import JobStatus
 
 if TYPE_CHECKING:
     from strop.cli.offline_session import OfflineSession
-    from strop.cli.resume import Resumed
+    from strop.cli.run_folder import Resumed
     from strop.cli.session import Session
     from strop.config.job import JobConfig
     from strop.rl.trainer import RunResult
@@ -50,7 +50,7 @@ def train_here(
             with live:
                 result = await train(
                     session.config,
-                    session.machines,
+                    session.backends,
                     session.training,
                     session.validation,
                     job_id=session.job_id,
@@ -113,10 +113,10 @@ def publish(session: Session | OfflineSession, result: RunResult) -> str | None:
     if model.name != wanted:
         with database.write() as writing:
             name_output(writing, session.job_id, model.name)
-    text = both(f"published as {model.name}", f"已发布为 {model.name}")
+    text = msg("published as {name}", name=model.name)
     if model.name != wanted:
-        text += both(f": {wanted} stands for other weights already", f"：{wanted} 已代表其他权重")
-    session.machines.recorder.event(
+        text += msg(": {wanted} stands for other weights already", wanted=wanted)
+    session.backends.recorder.event(
         "published",
         text,
         step=result.steps,

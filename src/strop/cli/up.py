@@ -24,23 +24,17 @@ if TYPE_CHECKING:
 def up(
     host: Annotated[
         str,
-        typer.Option(
-            help=t(
-                "Address to listen on; 0.0.0.0 opens it to the network.", "监听地址；0.0.0.0 表示对网络开放。"
-            )
-        ),
+        typer.Option(help=t("Address to listen on; 0.0.0.0 opens it to the network.")),
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help=t("Port; 0 takes a free one.", "端口；0 表示任选空闲端口。"))
-    ] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help=t("Port; 0 takes a free one."))] = 8080,
     jobs: Annotated[
         int | None,
         typer.Option(
             "--jobs",
             min=1,
-            help=t("Jobs that train at once; others queue.", "同时训练的任务数；其余排队。")
+            help=t("Jobs that train at once; others queue.")
             + " [STROP_MAX_RUNNING_JOBS, "
-            + t("default 1", "默认 1")
+            + t("default 1")
             + "]",
         ),
     ] = None,
@@ -49,10 +43,7 @@ def up(
         typer.Option(
             min=1,
             max=65535,
-            help=t(
-                "Run the code sandbox beside the server, on this port of the loopback.",
-                "在本机回环地址的该端口上同时运行代码沙箱。",
-            ),
+            help=t("Run the code sandbox beside the server, on this port of the loopback."),
         ),
     ] = None,
 ) -> None:
@@ -79,11 +70,8 @@ def sandbox_beside(port: int | None) -> Iterator[None]:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise StropError(
-            t("--sandbox-port needs setpriv, which is not here", "--sandbox-port 需要 setpriv，但未找到"),
-            fix=t(
-                "install util-linux, or run strop sandbox by itself",
-                "安装 util-linux，或单独运行 strop sandbox",
-            ),
+            t("--sandbox-port needs setpriv, which is not here"),
+            fix=t("install util-linux, or run strop sandbox by itself"),
         )
     told = [setpriv, "--pdeathsig", "TERM", "--", sys.executable, "-m", "strop.cli", "sandbox"]
     with subprocess.Popen([*told, "--port", str(port)], stdout=subprocess.PIPE, text=True) as child:
@@ -93,24 +81,15 @@ def sandbox_beside(port: int | None) -> Iterator[None]:
             if not line:
                 raise StropError(
                     t(
-                        f"the sandbox ended with {child.wait()} before it answered; its reason stands above",
-                        f"沙箱在就绪前以 {child.wait()} 退出；原因见上文",
+                        "the sandbox ended with {wait} before it answered; its reason stands above",
+                        wait=child.wait(),
                     ),
-                    fix=t(
-                        "see strop sandbox check, choose another --sandbox-port, or leave it out",
-                        "运行 strop sandbox check 查看原因，换一个 --sandbox-port，或去掉该选项",
-                    ),
+                    fix=t("see strop sandbox check, choose another --sandbox-port, or leave it out"),
                 )
             typer.echo(line, nl=False)
             yield
         finally:
             child.terminate()
-
-
-up.__doc__ = t(
-    "Start the server: jobs, files, functions, models and deployments over HTTP.",
-    "启动服务：通过 HTTP 管理任务、文件、函数、模型与部署。",
-)
 
 
 def serve_control_plane(settings: Settings, console: Console) -> None:
@@ -123,10 +102,11 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     """
     import uvicorn
 
-    from strop.cli.flow import PipelineFlow
+    from strop.cli.checking import PipelineFlow
     from strop.console import mount_console
     from strop.doors.app import create_app
     from strop.doors.connections import served_by
+    from strop.doors.openai.proxy import chat_completions
     from strop.errors import StropError
     from strop.service.first_key import ensure_first_key
     from strop.service.server_file import sole_server, written_down
@@ -138,14 +118,16 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
     except OSError as error:
         raise StropError(
             t(
-                f"cannot listen on {settings.host}:{settings.port}: {error.strerror}",
-                f"无法监听 {settings.host}:{settings.port}：{error.strerror}",
+                "cannot listen on {host}:{port}: {strerror}",
+                host=settings.host,
+                port=settings.port,
+                strerror=error.strerror,
             ),
-            fix=t("choose another --port, or stop what runs there", "换一个 --port，或停止占用它的程序"),
+            fix=t("choose another --port, or stop what runs there"),
         ) from error
     with listener, sole_server(settings.home):
         app = create_app(settings, PipelineFlow())
-        pages = mount_console(app, app.state.services)
+        pages = mount_console(app, app.state.services, ask=chat_completions)
         key = ensure_first_key(app.state.services.database, settings.home)
         host, port = listener.getsockname()[:2]
         reached = "127.0.0.1" if host == "0.0.0.0" else host
@@ -161,23 +143,16 @@ def serve_control_plane(settings: Settings, console: Console) -> None:
 def _greet(console: Console, url: str, key: FirstKey, link: str | None) -> None:
     where = str(key.path)
     lines = [
-        t(f"Strop is up: open {url}", f"Strop 已启动：打开 {url}"),
-        t(f"  the API is described at {url}/docs", f"  API 文档： {url}/docs"),
-        t("  strop's own commands find it by themselves", "  strop 命令会自动找到它"),
+        t("Strop is up: open {url}", url=url),
+        t("  the API is described at {url}/docs", url=url),
+        t("  strop's own commands find it by themselves"),
         f"  export DASHSCOPE_HTTP_BASE_URL={url}/api/v1",
         f"  export DASHSCOPE_API_KEY=$(cat {where})",
     ]
     if link is not None:
-        lines.insert(
-            1, t(f"  sign in once, within an hour: {link}", f"  一次性登录链接（一小时内有效）： {link}")
-        )
+        lines.insert(1, t("  sign in once, within an hour: {link}", link=link))
     if not key.is_there:
-        lines[-1] = t(
-            "  the file of the first key has gone; make another with: strop keys create NAME",
-            "  第一个密钥的文件已不在；用 strop keys create NAME 新建一个",
-        )
-    lines.append(
-        t("Ctrl-C ends the server; jobs that train go on.", "Ctrl-C 结束服务；正在训练的任务会继续。")
-    )
+        lines[-1] = t("  the file of the first key has gone; make another with: strop keys create NAME")
+    lines.append(t("Ctrl-C stops the server; jobs in training continue."))
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from strop.errors import ConfigError, Problem, StoreError
+from strop.locales import msg
 
 MAX_BYTES = 200 * 1024**2
 MAX_FILES = 20_000
@@ -109,7 +110,9 @@ def pack(root: Path, extra_files: Sequence[Path] = ()) -> Bundle:
     try:
         content = _zip(sources)
     except OSError as error:
-        raise StoreError(f"the code below {str(root)!r} cannot be read: {error}") from error
+        raise StoreError(
+            msg("the code below {root!r} cannot be read: {error}", root=str(root), error=error)
+        ) from error
     if len(content) > MAX_BYTES:
         largest = sorted(sources.items(), key=lambda item: -item[1].stat().st_size)[:3]
         raise _refusal(
@@ -174,7 +177,13 @@ def _walk(folder: Path, root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        raise StoreError(f"the folder {str(folder)!r} cannot be read: {error.strerror or error}") from error
+        raise StoreError(
+            msg(
+                "the folder {folder!r} cannot be read: {value}",
+                folder=str(folder),
+                value=error.strerror or error,
+            )
+        ) from error
     for entry in entries:
         path = Path(entry.path)
         name = path.relative_to(root).as_posix()

@@ -65,7 +65,6 @@ class Jobs(_Group):
     diagnosis = blocking(jobs.diagnosis)
     checkpoints = blocking(jobs.checkpoints)
     publish = blocking(jobs.publish)
-    run = blocking(jobs.run)
 
     def stream(self, job_id: str, *, progress: bool = False) -> Generator[StreamItem]:
         """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`
@@ -191,7 +190,6 @@ class AsyncJobs(_AsyncGroup):
     diagnosis = awaited(jobs.diagnosis)
     checkpoints = awaited(jobs.checkpoints)
     publish = awaited(jobs.publish)
-    run = awaited(jobs.run)
 
     def stream(self, job_id: str, *, progress: bool = False) -> AsyncGenerator[StreamItem]:
         """Statuses, events and metrics as they come, from the job's beginning to its end; with `progress`

@@ -7,6 +7,7 @@ import time
 from strop.client.files import segment
 from strop.client.wire import Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import ModelError, UnavailableError
+from strop.locales import msg
 from strop.schema.responses import DeploymentInfo, Listed
 
 _POLL_S = 0.5
@@ -60,10 +61,21 @@ def wait(deployed_model: str, *, timeout_s: float = 600.0) -> Steps[DeploymentIn
             return found
         if found.status == "FAILED":
             raise ModelError(
-                f"deployment {deployed_model!r} failed: {found.error_message or 'no reason given'}"
+                msg(
+                    "deployment {deployed_model!r} failed: {value}",
+                    deployed_model=deployed_model,
+                    value=found.error_message or "no reason given",
+                )
             )
         if time.monotonic() > give_up:
-            raise UnavailableError(f"deployment {deployed_model!r} is {found.status} after {timeout_s:g} s")
+            raise UnavailableError(
+                msg(
+                    "deployment {deployed_model!r} is {status} after {timeout_s:g} s",
+                    deployed_model=deployed_model,
+                    status=found.status,
+                    timeout_s=timeout_s,
+                )
+            )
         yield Pause(_POLL_S)
 
 

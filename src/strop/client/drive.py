@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from strop.bilingual import environment_language
 from strop.client.place import Place, find_place
 from strop.client.sse import Follower
 from strop.client.wire import Call, Pause, Steps, failure, read_reply, unreachable, wait_before_retry
+from strop.locales import environment_language
 from strop.schema.responses import StreamItem
 
 if TYPE_CHECKING:

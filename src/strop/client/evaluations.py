@@ -13,6 +13,7 @@ from strop.client.submission import Say
 from strop.client.tuning import Tuning
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import ConfigError, Problem, UnavailableError
+from strop.locales import msg
 from strop.schema.job import JobStatus
 from strop.schema.responses import EvaluationInfo, Listed
 
@@ -46,7 +47,9 @@ def run(
     """
     rows = [one for one in tuning.datasets if one.type == "validation"]
     if not rows:
-        problem = Problem(place="datasets", message="none of type validation", fix="add one, or name files")
+        problem = Problem(
+            place="datasets", message=msg("none of type validation"), fix=msg("add one, or name files")
+        )
         raise ConfigError("evaluation", [problem])
     yield from submission.register(tuning.functions, workspace, say, start=False)
     yield from submission.upload(rows, workspace, say)
@@ -108,8 +111,13 @@ def wait(evaluation_id: str, *, timeout_s: float | None = None) -> Steps[Evaluat
         left = None if give_up is None else give_up - time.monotonic()
         if left is not None and left <= 0:
             raise UnavailableError(
-                f"evaluation {evaluation_id!r} is {found.status} after {timeout_s:g} s",
-                fix="it goes on; wait again, or longer",
+                msg(
+                    "evaluation {evaluation_id!r} is {status} after {timeout_s:g} s",
+                    evaluation_id=evaluation_id,
+                    status=found.status,
+                    timeout_s=timeout_s,
+                ),
+                fix=msg("it goes on; wait again, or longer"),
             )
         yield Pause(poll_s if left is None else min(poll_s, left))
         poll_s = min(poll_s * 1.5, _LONGEST_POLL_S)

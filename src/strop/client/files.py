@@ -6,6 +6,7 @@ from pathlib import Path
 
 from strop.client.wire import LONG_S, Call, Steps, listed, typed
 from strop.errors import ConfigError, Problem, UnavailableError
+from strop.locales import msg
 from strop.schema.responses import FileInfo, Listed
 
 MAX_BYTES = 1024**3
@@ -31,7 +32,9 @@ def upload(path: str | Path, *, purpose: str = "fine-tune") -> Steps[FileInfo]:
     )
     uploaded = reply.get("uploaded_files") or []
     if len(uploaded) != 1 or reply.get("failed_uploads"):
-        raise UnavailableError(f"{path}: the server did not take the file: {reply.get('failed_uploads')}")
+        raise UnavailableError(
+            msg("{path}: the server did not take the file: {get}", path=path, get=reply.get("failed_uploads"))
+        )
     return (yield from get(str(uploaded[0]["file_id"])))
 
 
@@ -55,7 +58,7 @@ def get(file_id: str) -> Steps[FileInfo]:
     """One file.
 
     Raises:
-        MissingError: there is none of that id.
+        MissingError: there is no file with that id.
     """
     return typed(FileInfo, (yield Call(method="GET", path=f"files/{segment(file_id)}", answer="data")))
 
@@ -80,5 +83,5 @@ def segment(text: str) -> str:
     from urllib.parse import quote
 
     if not text or text in (".", ".."):
-        raise ConfigError("request", [Problem(place="id", message=f"{text!r} is none")])
+        raise ConfigError("request", [Problem(place="id", message=msg("{text!r} is not an id", text=text))])
     return quote(text, safe="")

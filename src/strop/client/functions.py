@@ -17,6 +17,7 @@ from strop.client.tuning import AgenticRLFunctionComponent, FunctionComponentRun
 from strop.client.wire import LONG_S, Call, Pause, Steps, typed, without_empty
 from strop.errors import ConfigError, FunctionError, Problem, UnavailableError
 from strop.functions.validation import validation_text
+from strop.locales import msg
 from strop.schema.function import INPUT_OF, OUTPUT_OF, FunctionInput, FunctionOutput, FunctionType
 from strop.schema.responses import FunctionInfo, InstanceInfo
 
@@ -161,7 +162,10 @@ def make_layer(requirements: str, *, say: Callable[[str], None] | None = None) -
                 return Layer(layer_code=code, log=log)
             case "FAILED":
                 tail = "\n".join(log.splitlines()[-15:])
-                raise FunctionError(f"the environment cannot be built:\n{tail}", fix="mend the requirements")
+                raise FunctionError(
+                    msg("the environment cannot be built:\n{tail}", tail=tail),
+                    fix=msg("fix the requirements"),
+                )
             case _:
                 if say is not None and not told:
                     say("building the environment of the functions")
@@ -248,7 +252,7 @@ def call(
     """Call an instance once; of a registered function (`ro-...`, `rw-...`) one is started and ended for it.
 
     Raises:
-        ConfigError: the input is none of the function's kind. FunctionError: the call failed; says why.
+        ConfigError: the input is not of the function's kind. FunctionError: the call failed; says why.
     """
     if "-ins-" in target:
         found = yield from instance(target)
@@ -265,7 +269,7 @@ def call(
 
 def _called(found: InstanceInfo, kind: FunctionType, asked: dict[str, Any]) -> Steps[FunctionOutput]:
     if not found.trigger_url or not found.trigger_token:
-        raise UnavailableError(f"instance {found.instance_id!r} has no address")
+        raise UnavailableError(msg("instance {instance_id!r} has no address", instance_id=found.instance_id))
     try:
         reply = yield Call(
             method="POST",
@@ -279,12 +283,18 @@ def _called(found: InstanceInfo, kind: FunctionType, asked: dict[str, Any]) -> S
     except UnavailableError as error:
         if error.request_id is None:  # the server itself was not reached
             raise
-        raise FunctionError(error.message, fix=f"strop functions logs {found.instance_id}") from error
+        raise FunctionError(
+            error.message, fix=msg("strop functions logs {instance_id}", instance_id=found.instance_id)
+        ) from error
     try:
         return OUTPUT_OF[kind].model_validate(reply)
     except ValidationError as error:
         raise FunctionError(
-            f"the function returned no {kind} output: {validation_text(error, show_values=False)}"
+            msg(
+                "the function returned no {kind} output: {validation_text}",
+                kind=kind,
+                validation_text=validation_text(error, show_values=False),
+            )
         ) from error
 
 
@@ -296,7 +306,13 @@ def _input(
     said = wanted or given.get("func_type") or kind
     if said != kind:
         raise ConfigError(
-            "input", [Problem(place="func_type", message=f"is {said!s}, but this is a {kind} function")]
+            "input",
+            [
+                Problem(
+                    place="func_type",
+                    message=msg("is {said!s}, but this is a {kind} function", said=said, kind=kind),
+                )
+            ],
         )
     try:
         made = INPUT_OF[kind].model_validate({**given, "func_type": kind})
@@ -330,14 +346,14 @@ def _not_packed(bundle: Bundle, file: str) -> tuple[str, str] | None:
 
 
 def _requirements(root: Path, name: str) -> str:
-    """The text, "" where there is none or where it asks for nothing."""
+    """The text, "" where there is no file or it asks for nothing."""
     path = root / name
     if not name or not path.is_file():
         return ""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        problem = Problem(place=str(path), message=f"cannot be read: {error}")
+        problem = Problem(place=str(path), message=msg("cannot be read: {error}", error=error))
         raise ConfigError("functions", [problem]) from error
     wanted = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     return text if wanted else ""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from strop.client.files import segment
 from strop.client.wire import LONG_S, Call, Pause, Steps, listed, typed, without_empty
 from strop.errors import UnavailableError
+from strop.locales import msg
 from strop.schema.job import JobStatus
 from strop.schema.responses import (
     CheckpointInfo,
@@ -21,7 +22,6 @@ from strop.schema.responses import (
     SpanInfo,
     TrajectoryInfo,
 )
-from strop.schema.submission import LocalRun
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.5, 5.0
 
@@ -84,8 +84,13 @@ def wait(job_id: str, *, timeout_s: float | None = None) -> Steps[JobInfo]:
         left = None if give_up is None else give_up - time.monotonic()
         if left is not None and left <= 0:
             raise UnavailableError(
-                f"job {job_id!r} is {job.status} after {timeout_s:g} s",
-                fix="it goes on; wait again, or longer",
+                msg(
+                    "job {job_id!r} is {status} after {timeout_s:g} s",
+                    job_id=job_id,
+                    status=job.status,
+                    timeout_s=timeout_s,
+                ),
+                fix=msg("it goes on; wait again, or longer"),
             )
         yield Pause(poll_s if left is None else min(poll_s, left))
         poll_s = min(poll_s * 1.5, _LONGEST_POLL_S)
@@ -116,17 +121,6 @@ def tail(job_id: str, *, lines: int = 100) -> Steps[tuple[list[str], int]]:
 def stream_path(job_id: str, *, progress: bool) -> str:
     """Where a job's stream is."""
     return _path(job_id, "stream") + ("?progress=true" if progress else "")
-
-
-def run(asked: LocalRun) -> Steps[JobInfo]:
-    """Let a private server train a job file of this machine.
-
-    Raises:
-        RequestError: everything that is wrong with it and with its rows.
-    """
-    body = asked.model_dump(mode="json")
-    reply = yield Call(method="POST", path="runs", body=body, idempotent=False, timeout_s=LONG_S)
-    return typed(JobInfo, reply)
 
 
 def events(job_id: str, *, kind: str | None = None) -> Steps[list[EventInfo]]:

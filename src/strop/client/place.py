@@ -12,8 +12,9 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.errors import AccessError, ConfigError, Problem, UnavailableError
+from strop.locales import msg
+from strop.processes.mark import ProcessMark, is_gone
 from strop.store.home import KEY_FILE, SERVER_FILE, home
-from strop.store.processes import ProcessMark, is_gone
 
 API = "/api/v1"
 URL_VARIABLE = "STROP_URL"
@@ -42,21 +43,26 @@ def find_place(base_url: str | None = None, api_key: str | None = None) -> Place
     """The argument, else the environment, else the server that runs in this home.
 
     Raises:
-        ConfigError: an address that is none. UnavailableError: no server is named and none runs here.
+        ConfigError: an invalid address. UnavailableError: no server is named and none runs here.
         AccessError: no key; nothing has been sent.
     """
     given = base_url or os.environ.get(URL_VARIABLE)
     url = clean_url(given) if given else running_server()
     if url is None:
         raise UnavailableError(
-            "no server is named, and none runs here", fix=f"start one with `strop up`, or set {URL_VARIABLE}"
+            msg("no server is named, and none runs here"),
+            fix=msg("start one with `strop up`, or set {url_variable}", url_variable=URL_VARIABLE),
         )
     key = api_key or os.environ.get(KEY_VARIABLE) or (_first_key() if is_loopback(url) else None)
     if not key:
-        raise AccessError(f"no API key for {url}", fix=f"set {KEY_VARIABLE}, or give api_key=")
+        raise AccessError(
+            msg("no API key for {url}", url=url),
+            fix=msg("set {key_variable}, or give api_key=", key_variable=KEY_VARIABLE),
+        )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise AccessError(
-            "the API key is none: it has blanks or strange characters", fix=f"check {KEY_VARIABLE}"
+            msg("the API key is invalid: it contains blanks or unusual characters"),
+            fix=msg("check {key_variable}", key_variable=KEY_VARIABLE),
         )
     return Place(url=url, api_key=key)
 
@@ -74,7 +80,9 @@ def clean_url(text: str) -> str:
         good = False
     if not good:
         problem = Problem(
-            place=URL_VARIABLE, message=f"{text!r} is no address", fix="e.g. http://127.0.0.1:8080"
+            place=URL_VARIABLE,
+            message=msg("{text!r} is no address", text=text),
+            fix=msg("e.g. http://127.0.0.1:8080"),
         )
         raise ConfigError("server", [problem])
     return url

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from strop.client.wire import unreachable
 from strop.errors import UnavailableError
+from strop.locales import msg
 from strop.schema.responses import JobInfo, StreamItem, stream_item
 
 MAX_SILENT_TRIES = 6
@@ -34,7 +35,7 @@ class Follower:
         if name != "data":
             return
         if self._is_error:
-            raise UnavailableError(f"the stream ended with an error: {value.strip()}")
+            raise UnavailableError(msg("the stream ended with an error: {value}", value=value.strip()))
         mark = hash(value)
         if mark in self._told:
             return

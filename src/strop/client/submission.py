@@ -6,7 +6,7 @@ What the server has already is not sent again, so that a run that failed half-wa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from strop.client.wire import Steps, without_empty
 from strop.config.aliases import ELSEWHERE
 from strop.config.file import JobFile, read_scalar
 from strop.config.loading import check_job
-from strop.data.dataset import load_dataset
+from strop.data.reading import RowFiles
 from strop.errors import ConfigError, DataError, Problem
+from strop.locales import msg
 from strop.schema.function import FunctionType
 from strop.schema.responses import FileInfo, JobInfo
+from strop.schema.training import TrainingType
 
 Say = Callable[[str], None]
 
@@ -86,20 +88,23 @@ def check(tuning: Tuning, workspace: Path) -> None:
     problems: list[Problem] = []
     if not tuning.model:
         problems.append(
-            Problem(place="model", message="missing", fix="name what to train, e.g. smollm2-135m")
+            Problem(place="model", message=msg("missing"), fix=msg("name what to train, e.g. smollm2-135m"))
         )
     if not any(one.type == "training" for one in tuning.datasets):
-        problems.append(Problem(place="datasets", message="none of type training", fix="add one"))
+        problems.append(
+            Problem(place="datasets", message=msg("there is no dataset of type training"), fix=msg("add one"))
+        )
     if problems:
         raise ConfigError("job", problems)
     local = [one for one in tuning.datasets if one.file_id is None]
+    rows = RowFiles()
     for dataset in local:
         files.check_file(local_path(dataset, workspace))
     # With parts that only the server knows, the server checks the whole.
     if len(local) == len(tuning.datasets) and all(one.entity_id is None for one in tuning.functions):
-        check_job(_as_job_file(tuning, workspace))
+        check_job(_as_job_file(tuning, workspace), rows=rows)
     if tuning.training.type in _SAMPLED and tuning.mode in _SAMPLED:
-        _check_rows(local, workspace)
+        _check_rows(local, workspace, rows)
 
 
 def body(tuning: Tuning) -> dict[str, Any]:
@@ -109,12 +114,12 @@ def body(tuning: Tuning) -> dict[str, Any]:
         ConfigError: a function that is not registered, a dataset that is not uploaded.
     """
     problems = [
-        Problem(place=f"functions: {one.label}", message="not registered", fix="register it first")
+        Problem(place=f"functions: {one.label}", message=msg("not registered"), fix=msg("register it first"))
         for one in tuning.functions
         if one.needs_code
     ]
     problems += [
-        Problem(place=f"datasets: {one.file_name}", message="not uploaded", fix="upload it first")
+        Problem(place=f"datasets: {one.file_name}", message=msg("not uploaded"), fix=msg("upload it first"))
         for one in tuning.datasets
         if one.file_id is None
     ]
@@ -184,16 +189,17 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_rows(datasets: list[Dataset], workspace: Path) -> None:
-    problems: list[Problem] = []
-    for dataset in datasets:
-        try:
-            # Lengths are the server's matter: they need the model's tokenizer.
-            load_dataset(local_path(dataset, workspace), max_prompt_length=1, prompt_length=lambda *_: 0)
-        except DataError as error:
-            problems += error.problems
+def _check_rows(datasets: list[Dataset], workspace: Path, rows: RowFiles) -> None:
+    """Lengths are the server's matter: they need the model's tokenizer."""
+    form = TrainingType.REINFORCEMENT
+    problems = [one for dataset in datasets for one in rows.problems(_row_file(dataset, workspace), form)]
     if problems:
         raise DataError("rows", problems)
+
+
+def _row_file(dataset: Dataset, workspace: Path) -> Path:
+    """As the job file names it, so that it is read once."""
+    return local_path(dataset, workspace).resolve()
 
 
 def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
@@ -211,8 +217,7 @@ def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
         "model": {"name": tuning.model},
         "workspace_dir": str(workspace.resolve()),
         "datasets": [
-            {"type": one.type, "file_name": str(local_path(one, workspace).resolve())}
-            for one in tuning.datasets
+            {"type": one.type, "file_name": str(_row_file(one, workspace))} for one in tuning.datasets
         ],
         "functions": [_local_function(one) for one in tuning.functions],
         "training": training,
@@ -228,8 +233,7 @@ def _as_job_file(tuning: Tuning, workspace: Path) -> JobFile:
 
 
 def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
-    known: Mapping[str, Any] = component.runtime.asked()
-    runtime = {key: known[key] for key in ("concurrency", "env") if key in known}
+    runtime = component.runtime.sizes() | {"env": component.runtime.env_texts}
     function = without_empty(
         {
             "type": component.type.value,
@@ -239,7 +243,7 @@ def _local_function(component: AgenticRLFunctionComponent) -> dict[str, Any]:
             "reward_metric_weight": component.reward_metric_weight,
             "preset": component.preset,
             "params": component.params,
-            "runtime": runtime,
+            "runtime": without_empty(runtime),
         }
     )
     if component.preset is not None:

@@ -13,6 +13,7 @@ from strop.client import deployments, functions, jobs, submission
 from strop.client.tuning import AgenticRLFunctionComponent, Dataset, Tuning, checked, read_tuning
 from strop.client.wire import Steps
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 from strop.schema.function import FunctionInput, FunctionOutput, FunctionType
 from strop.schema.job import JobStatus
 from strop.schema.responses import (
@@ -159,10 +160,10 @@ class Training:
         """Call an instance once. A function's own id will do: an instance is then started and ended for it.
 
         Raises:
-            ConfigError: the input is none of the function's kind. FunctionError: the call failed; says why.
+            ConfigError: the input is not of the function's kind. FunctionError: the call failed; says why.
         """
         if input_data is None:
-            raise ConfigError("input", [Problem(place="input_data", message="missing")])
+            raise ConfigError("input", [Problem(place="input_data", message=msg("missing"))])
         kind = type or functype
         return functions.call(instance_id, input_data, func_type=kind and FunctionType(str(kind)))
 

@@ -1,14 +1,13 @@
 """What `AgenticRL` is told to train, in the source documents' classes: read from YAML or written in Python.
 
-A superset of `job.yaml`: functions may be registered already, have cloud runtimes and requirements.
-Everything that is unknown or of a wrong type is told at once, with its line where it came from a file.
+A superset of `job.yaml`, made of the same fields: functions may be registered already, have cloud runtimes
+and requirements. Whatever is unknown or of a wrong type is reported at once, with its line where it came from
+a file.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
@@ -22,14 +21,16 @@ from pydantic import (
     model_validator,
 )
 
-from strop.config.file import JobFile, dotted, read_job_file
+from strop.config.explain import problems_of
+from strop.config.file import JobFile, KeyPath, dotted, read_job_file
+from strop.config.function import EnvValue, FunctionSettings, RuntimeRequest, clashes
+from strop.config.job import DatasetRequest, JobName, ModelName
+from strop.config.job import DataSourceType as DataSourceType
 from strop.config.overrides import apply_overrides
-from strop.config.runtime import Concurrency, RuntimeSizes, Timeout, Weight
 from strop.errors import ConfigError, Problem
 from strop.schema.function import FunctionType
-from strop.schema.model import MODEL_NAME
+from strop.schema.section import Contradiction
 
-EnvValue = str | int | float | bool
 Model = TypeVar("Model", bound="_Part")
 
 
@@ -39,31 +40,22 @@ class _Part(BaseModel):
     )
 
 
-class DataSourceType(StrEnum):
-    FILE_ID = "file_id"
-    DOWNLOAD_URL = "download_url"
-    OSS_MOUNT = "oss_mount"
-
-
-class Dataset(_Part):
+class Dataset(DatasetRequest, _Part):
     """Rows: a file of this machine (`file_name`), or one that was uploaded (`file_id`), which is not sent
     again.
     """
 
     type: Literal["training", "validation"] = "training"
-    data_source_type: DataSourceType = DataSourceType.FILE_ID
-    file_name: str | None = None
-    file_id: str | None = None
 
     @model_validator(mode="after")
     def _found(self) -> Self:
         if self.data_source_type is not DataSourceType.FILE_ID:
-            raise ValueError(
-                f"data_source_type {self.data_source_type.value!r} is not read: the server fetches nothing; "
-                "give file_name, and the file is uploaded"
+            text = (
+                f"data_source_type: {self.data_source_type.value!r} is not read: the server fetches nothing"
             )
+            raise Contradiction(text, fix="give file_name, and the file is uploaded")
         if not self.file_name and not self.file_id:
-            raise ValueError("a dataset needs file_name or file_id")
+            raise Contradiction("a dataset needs file_name or file_id", fix="give one of them")
         return self
 
 
@@ -106,42 +98,30 @@ class FunctionComponentModel(_Part):
             module, _, name = self.classpath.rpartition(".")
             file = module.replace(".", "/")
         if not file or not name.isidentifier():
-            raise ValueError(f"{self.classpath!r} names no class; write path/file.py:Class or pkg.mod.Class")
+            text = f"classpath: {self.classpath!r} names no class"
+            raise Contradiction(text, fix="write path/file.py:Class or pkg.mod.Class")
         return (file if file.endswith(".py") else f"{file}.py").removeprefix("./"), name
 
 
-class FunctionComponentRuntime(RuntimeSizes, _Part):
+class FunctionComponentRuntime(RuntimeRequest, _Part):
     """How a function runs: the sizes of a job file's runtime, and what clouds have beside. `env` is secret.
     An event of the job says which of these choose nothing.
     """
 
-    layer_code: str | None = None
-    concurrency: Concurrency | None = None
-    enable_vpc_config: bool | None = None
-    security_group_id: str | None = None
-    switch_ids: list[str] | None = None
-    vpc_id: str | None = None
-    vpc_role: str | None = None
-    enable_log: bool | None = None
-    env: dict[str, EnvValue] = Field(default_factory=dict, repr=False)
+    env: dict[str, EnvValue] = Field(default_factory=dict, repr=False)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def asked(self) -> dict[str, Any]:
         """What was set, as the wire has it."""
         return {key: value for key, value in self.model_dump().items() if value not in (None, {}, [])}
 
 
-class AgenticRLFunctionComponent(_Part):
+class AgenticRLFunctionComponent(FunctionSettings, _Part):
     """A function with its own runtime. With an `entity_id` it is registered already and no code is sent; a
     `preset` is the server's own.
     """
 
     type: FunctionType = FunctionType.ROLLOUT
-    name: str | None = Field(default=None, max_length=256)
-    timeout: Timeout | None = None
-    weight: Weight | None = None
-    reward_metric_weight: dict[str, float] | None = None
-    preset: str | None = Field(default=None, min_length=1)
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = Field(default_factory=dict)  # pyright: ignore[reportIncompatibleVariableOverride]
     fcmodel: FunctionComponentModel = Field(default_factory=FunctionComponentModel)
     runtime: FunctionComponentRuntime = Field(default_factory=FunctionComponentRuntime)
     entity_id: str | None = None
@@ -160,7 +140,7 @@ class AgenticRLFunctionComponent(_Part):
         if self.needs_code:
             self.fcmodel.target()
         if self.type is FunctionType.ROLLOUT and self.weight is not None:
-            raise ValueError("weight has no effect on a rollout function; it scales rewards")
+            raise Contradiction("weight: has no effect on a rollout function; it scales rewards")
         return self
 
     @property
@@ -209,13 +189,11 @@ class Tuning(_Part):
     runs.
     """
 
-    name: str = Field(
-        default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
-    )
+    name: JobName = Field(default="strop", validation_alias=AliasChoices("name", "job_name"))
     model: Annotated[str | None, BeforeValidator(_model_name)] = None
     teacher_model: str | None = None
     mode: str | None = None
-    tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
+    tuned_model_name: ModelName | None = None
     workspace_dir: str = "."
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     functions: list[AgenticRLFunctionComponent] = Field(default_factory=list[AgenticRLFunctionComponent])
@@ -226,24 +204,9 @@ class Tuning(_Part):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        for problem in contradictions(self):
-            raise ValueError(problem)
+        for clash in clashes([(one.type, one.label) for one in self.functions]):
+            raise clash
         return self
-
-
-def contradictions(tuning: Tuning) -> list[str]:
-    """What no server would do: it would take one and drop the other."""
-    kinds = [one.type for one in tuning.functions]
-    labels = [one.label for one in tuning.functions]
-    found: list[str] = []
-    if (count := kinds.count(FunctionType.ROLLOUT)) > 1:
-        found.append(f"functions: at most one of type rollout, found {count}")
-    found += [
-        f"functions: the name {label!r} stands twice; give each its own name"
-        for label in dict.fromkeys(labels)
-        if labels.count(label) > 1
-    ]
-    return found
 
 
 def read_tuning(
@@ -276,10 +239,16 @@ def checked(model: type[Model], data: object, *, subject: str, file: JobFile | N
     try:
         made = model.model_validate(data)
     except ValidationError as error:
-        problems += [
-            _problem(one, model, file) for one in error.errors(include_url=False, include_input=False)
-        ]
-        raise ConfigError(subject, problems) from error
+
+        def problem(path: KeyPath, message: str, fix: str | None) -> Problem:
+            where = dotted(path)
+            place = file.place(path) if file is not None else ""
+            return Problem(place=place, message=f"{where}: {message}" if where else message, fix=fix)
+
+        known = cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
+        raise ConfigError(
+            subject, [*problems, *problems_of(error, model, problem=problem, data=known)]
+        ) from error
     if problems:
         raise ConfigError(subject, problems)
     return made
@@ -288,31 +257,3 @@ def checked(model: type[Model], data: object, *, subject: str, file: JobFile | N
 def _also(changes: Mapping[str, Any]) -> set[str]:
     """A key and its other name."""
     return {*changes, *(("name", "job_name") if {"name", "job_name"} & set(changes) else ())}
-
-
-def _problem(detail: Any, model: type[BaseModel], file: JobFile | None) -> Problem:
-    path: tuple[str | int, ...] = detail["loc"]
-    where = dotted(path)
-    place = file.place(path) if file is not None else ""
-    fix = None
-    if detail["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(path[-1]), _names_at(model, path[:-1]), n=1)
-        text, fix = "unknown", f"did you mean {near[0]!r}?" if near else "remove it"
-    else:
-        text = str(detail["msg"]).removeprefix("Value error, ")
-    return Problem(place=place, message=f"{where}: {text}" if where else text, fix=fix)
-
-
-def _names_at(model: type[BaseModel], path: tuple[str | int, ...]) -> list[str]:
-    """Fields of the model that stands at a path."""
-    names = {
-        "datasets": Dataset,
-        "functions": AgenticRLFunctionComponent,
-        "fcmodel": FunctionComponentModel,
-        "runtime": FunctionComponentRuntime,
-        "training": TrainingSection,
-    }
-    for key in reversed(path):
-        if key in names:
-            return list(names[str(key)].model_fields)
-    return list(model.model_fields)

@@ -27,6 +27,7 @@ from strop.errors import (
     TooLargeError,
     UnavailableError,
 )
+from strop.locales import msg
 from strop.schema.responses import Listed
 
 MAX_TRIES = 4
@@ -121,16 +122,21 @@ def read_reply(call: Call, status: int, headers: Mapping[str, str], content: byt
         raise failure(status, value, headers)
     if value is None:
         raise UnavailableError(
-            f"{call.method} {call.path}: the reply is no JSON object",
-            fix="check that the address is a Strop server's",
+            msg("{method} {path}: the reply is no JSON object", method=call.method, path=call.path),
+            fix=msg("check that the address is a Strop server's"),
         )
     if call.answer is None:
         return value
     answer = value.get(call.answer)
     if not isinstance(answer, dict):
         raise UnavailableError(
-            f"{call.method} {call.path}: the reply has no {call.answer!r}",
-            fix="check that the address is a Strop server's, and update the older of the two",
+            msg(
+                "{method} {path}: the reply has no {answer!r}",
+                method=call.method,
+                path=call.path,
+                answer=call.answer,
+            ),
+            fix=msg("check that the address is a Strop server's, and update the older of the two"),
         )
     return cast("dict[str, Any]", answer)
 
@@ -149,7 +155,8 @@ def failure(status: int, value: Mapping[str, Any] | None, headers: Mapping[str, 
 
 def unreachable(url: str, reason: str) -> UnavailableError:
     return UnavailableError(
-        f"the server at {url} cannot be reached: {reason}", fix="start it with `strop up`, or check STROP_URL"
+        msg("the server at {url} cannot be reached: {reason}", url=url, reason=reason),
+        fix=msg("start it with `strop up`, or check STROP_URL"),
     )
 
 
@@ -164,8 +171,13 @@ def typed(model: type[Model], value: object) -> Model:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UnavailableError(
-            f"the reply is no {model.__name__}: {where}: {first['msg']}",
-            fix="update the older of client and server",
+            msg(
+                "the reply is no {name}: {where}: {first}",
+                name=model.__name__,
+                where=where,
+                first=first["msg"],
+            ),
+            fix=msg("update the older of client and server"),
         ) from error
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from strop.config.file import HYPER, JobFile, dotted, read_scalar
 from strop.errors import Problem
+from strop.locales import msg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +211,7 @@ def _translate(file: JobFile, values: dict[str, Any], name: str, own: set[str]) 
         del values[name]
         other = file.written.get((*HYPER, meaning.ours), meaning.ours)
         message = f"{dotted(path)}: {name!r} and {other!r} are one key"
-        file.problems.append(Problem(place=place, message=message, fix="keep one of them"))
+        file.problems.append(Problem(place=place, message=message, fix=msg("keep one of them")))
     else:
         file.rename(path, meaning.ours)
     for key, value in meaning.brings:

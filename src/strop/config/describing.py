@@ -11,18 +11,19 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from strop.config.file import HYPER, JobFile, KeyPath, dotted
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import HyperParameters, JobConfig
-from strop.config.rules import effective_keys
+from strop.locales import msg
 
 MASK = "***"
 DEFAULT, REQUEST = "default", "request"
 
 _ORIGINS = {
-    "default": "默认值",
-    "request": "请求",
-    "this machine": "本机",
-    "default: the whole model is trained": "默认值：训练整个模型",
-    "default: the run goes to its last step": "默认值：训练到最后一步",
+    "default": msg("default"),
+    "request": msg("request"),
+    "this machine": msg("this machine"),
+    "default: the whole model is trained": msg("default: the whole model is trained"),
+    "default: the run goes to its last step": msg("default: the run goes to its last step"),
 }
 
 InUse = tuple[Callable[[HyperParameters], object], Callable[[HyperParameters], str]]
@@ -124,17 +125,18 @@ def origins_of(config: JobConfig, file: JobFile) -> dict[str, str]:
     return found
 
 
-def told_origin(origin: str) -> tuple[str, str]:
-    """Where a value came from, in English and Chinese words; a file's line and another setting are their own.
+def told_origin(origin: str) -> str:
+    """Where a value came from, to be said in the reader's language; a file's line and another setting are
+    their own words.
 
-    >>> told_origin("default of gspo"), told_origin("request (num_samples)"), told_origin("job.yaml:3")[1]
-    (('default of gspo', 'gspo 的默认值'), ('request (num_samples)', '请求 (num_samples)'), 'job.yaml:3')
+    >>> told_origin("default of gspo").render("zh"), told_origin("job.yaml:3")
+    ('gspo 的默认值', 'job.yaml:3')
     """
     word, blank, name = origin.partition(" (")  # the name that a key was given
     if word in _ORIGINS:
-        return origin, _ORIGINS[word] + blank + name
+        return _ORIGINS[word] + f"{blank}{name}" if name else _ORIGINS[word]
     method = origin.removeprefix("default of ")
-    return origin, f"{method} 的默认值" if method != origin else origin
+    return msg("default of {method}", method=method) if method != origin else origin
 
 
 def leaves(value: object, path: KeyPath = ()) -> Iterator[KeyPath]:

@@ -17,14 +17,35 @@ from strop.config.file import KeyPath, short
 from strop.config.key_table import Field, field_at, fields_at, unknown_key, wrong_choice
 from strop.errors import Problem
 
-MOST_TOLD = 50
+MAX_REPORTED = 50
 """Mistakes of one kind: each is looked at for what was meant, and a file of thousands is another file."""
 
 _SECRET = frozenset({"env", "secret", "mount_storage", "download_url", "webhook"})
 """Keys below which no value is shown."""
 
+_EXAMPLES = {
+    "model": "smollm2-135m",
+    "datasets": "[{file_name: train.jsonl}]",
+    "functions": "[{type: reward, fcmodel: {classpath: reward.py:MyReward}}]",
+    "type": "reward",
+    "fcmodel": "{classpath: reward.py:MyReward}",
+    "classpath": "reward.py:MyReward",
+    "file_name": "train.jsonl",
+    "training": "{hyper_parameters: {learning_rate: 1e-6}}",
+    "hyper_parameters": "{learning_rate: 1e-6}",
+    "resources": "{mtu_capacity: 24}",
+    "runtime": "{concurrency: 32}",
+    "env": '{NAME: "value"}',
+    "name": "calculator",
+    "job_name": "calculator",
+    "trackers": "[tensorboard]",
+    "diagnosis": "{stop_on: [alarm]}",
+    "webhook": "{url: https://example.com/hook}",
+    "url": "https://example.com/hook",
+}
 
-def told(
+
+def problems_of(
     error: ValidationError,
     root: type[BaseModel],
     *,
@@ -34,12 +55,12 @@ def told(
     """Every mistake that pydantic found in `data` at once; `problem` says where it stands."""
     found = error.errors(include_url=False)
     problems: list[Problem] = []
-    for detail in found[:MOST_TOLD]:
+    for detail in found[:MAX_REPORTED]:
         path = _path(detail, root)
         first = mentioned(detail, path, root)[0] if detail["type"] == "value_error" else path
         problems.append(problem(first, *explain(detail, path, root, data or {})))
-    if len(found) > MOST_TOLD:
-        problems.append(problem((), f"and {len(found) - MOST_TOLD} more mistakes", "fix these first"))
+    if len(found) > MAX_REPORTED:
+        problems.append(problem((), f"and {len(found) - MAX_REPORTED} more mistakes", "fix these first"))
     return list(dict.fromkeys(problems))
 
 
@@ -54,7 +75,7 @@ def explain(
     if kind == "extra_forbidden":
         return "unknown key", unknown_key(str(path[-1]), path[:-1], data if len(path) == 1 else {}, root)
     if kind == "missing":
-        return "missing", f"add {path[-1]}: {_example(path)}"
+        return "missing", f"add {path[-1]}: {_EXAMPLES.get(str(path[-1]), '...')}"
     if value is None:
         return f"is empty, expected {_expected(detail, field)}", "give it a value or remove the key"
     if kind in ("enum", "literal_error"):
@@ -67,7 +88,7 @@ def explain(
     if kind == "finite_number":
         return f"must be a finite number, found {value}", usual
     if kind in ("string_too_short", "too_short"):
-        return "must not be empty", f"e.g. {path[-1]}: {_example(path)}"
+        return "must not be empty", _written(path)
     if kind == "string_too_long":
         return f"is too long: {len(str(value))} characters", f"keep to {detail.get('ctx', {})['max_length']}"
     if kind == "too_long":
@@ -79,7 +100,7 @@ def explain(
     if kind == "string_type" and isinstance(value, (int, float)):
         fix = f'put it in quotes: "{value}"'
     elif kind in ("model_type", "tuple_type", "list_type", "dict_type"):
-        fix = f"e.g. {path[-1]}: {_example(path)}" if path and isinstance(path[-1], str) else "write keys"
+        fix = _written(path) if path and isinstance(path[-1], str) else "write keys"
     expected = _expected(detail, field)
     return f"expected {expected}, found {_kind(value, secret=_is_secret(path))}", fix
 
@@ -129,28 +150,10 @@ def _contradiction(detail: ErrorDetails, section: KeyPath, root: type[BaseModel]
     return text, getattr(detail.get("ctx", {}).get("error"), "fix", None)
 
 
-def _example(path: KeyPath) -> str:
-    examples = {
-        "model": "smollm2-135m",
-        "datasets": "[{file_name: train.jsonl}]",
-        "functions": "[{type: reward, fcmodel: {classpath: reward.py:MyReward}}]",
-        "type": "reward",
-        "fcmodel": "{classpath: reward.py:MyReward}",
-        "classpath": "reward.py:MyReward",
-        "file_name": "train.jsonl",
-        "training": "{hyper_parameters: {learning_rate: 1e-6}}",
-        "hyper_parameters": "{learning_rate: 1e-6}",
-        "resources": "{mtu_capacity: 24}",
-        "runtime": "{concurrency: 32}",
-        "env": '{NAME: "value"}',
-        "name": "calculator",
-        "job_name": "calculator",
-        "trackers": "[tensorboard]",
-        "diagnosis": "{stop_on: [alarm]}",
-        "webhook": "{url: https://example.com/hook}",
-        "url": "https://example.com/hook",
-    }
-    return examples.get(str(path[-1]), "...")
+def _written(path: KeyPath) -> str | None:
+    """The key as one would write it; None where no example is at hand."""
+    example = _EXAMPLES.get(str(path[-1]))
+    return None if example is None else f"e.g. {path[-1]}: {example}"
 
 
 def _kind(value: object, *, secret: bool) -> str:

@@ -133,13 +133,15 @@ def read_job_file(path: Path) -> JobFile:
     """
     try:
         if half_character(str(path.resolve())) is not None:
-            message = "a folder or file in its path has a name that is not UTF-8"
+            message = "its path contains a name that is not UTF-8"
             raise _refusal(path, str(path), message, "rename it")
         with path.open("rb") as file:
             read = file.read(MAX_BYTES + 1)
         if len(read) > MAX_BYTES:
-            message = f"larger than {MAX_BYTES // 1024} KiB: that is no job"
-            raise _refusal(path, str(path), message, "rows belong in a dataset's file, code in a function's")
+            message = f"larger than {MAX_BYTES // 1024} KiB: this is not a job file"
+            raise _refusal(
+                path, str(path), message, "put rows into a dataset file and code into a function file"
+            )
         text = read.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         if isinstance(error, UnicodeDecodeError):
@@ -152,7 +154,7 @@ def read_job_file(path: Path) -> JobFile:
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(path, error) from error
     except _TooDeep as error:
-        message = f"nested deeper than {MAX_DEPTH} levels: that is no job"
+        message = f"nested deeper than {MAX_DEPTH} levels: this is not a job file"
         raise _refusal(path, f"{path}:{error.line}", message, "check brackets and indentation") from error
     except yaml.YAMLError as error:
         raise _refusal(path, f"{path}:1", f"not YAML: {error}") from error
@@ -161,7 +163,9 @@ def read_job_file(path: Path) -> JobFile:
     file = JobFile(path=path)
     data = _Reader(file).read(root, ())
     if not isinstance(data, dict):
-        raise _refusal(path, f"{path}:1", "expected keys and values at the top", "e.g. model: smollm2-135m")
+        raise _refusal(
+            path, f"{path}:1", "expected keys and values at the top level", "e.g. model: smollm2-135m"
+        )
     file.data = cast("dict[str, Any]", data)
     return file
 
@@ -190,7 +194,7 @@ class _Reader:
     def read(self, node: yaml.Node, path: KeyPath) -> object:
         self.count += 1
         if self.count > MAX_VALUES:
-            message = f"more than {MAX_VALUES} values, with what aliases repeat: that is no job"
+            message = f"more than {MAX_VALUES} values, counting what aliases repeat: this is not a job file"
             raise _refusal(self.file.path, self.place(node), message, "write the values out")
         if id(node) in self.open:
             self.file.unread.add(path)
@@ -221,12 +225,12 @@ class _Reader:
                 self.complain(key_node, path, f"the key {key!r} {wrong[0]}", wrong[1])
                 continue
             if key_node.tag == _TAG + "merge" or key == "<<":
-                self.complain(key_node, path, "merge keys (<<) are not read", "write the keys out")
+                self.complain(key_node, path, "merge keys (<<) are not supported", "write the keys out")
                 continue
             here = (*path, key)
             if key in data:
                 first = self.file.places[here].rsplit(":", 1)[-1]
-                self.complain(key_node, here, f"stands twice, first in line {first}", "keep one of them")
+                self.complain(key_node, here, f"appears twice, first in line {first}", "keep one of them")
                 continue
             self.file.places[here] = self.place(key_node)
             data[key] = self.read(value_node, here)
@@ -235,7 +239,7 @@ class _Reader:
     def scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
         if node.tag.removeprefix(_TAG) not in ("null", "bool", "int", "float", "str"):
             self.file.unread.add(path)
-            self.complain(node, path, f"the tag {node.tag!r} is not read", "write the plain value")
+            self.complain(node, path, f"the tag {node.tag!r} is not supported", "write the plain value")
             return None
         if (wrong := _unwritable(node.value)) is not None:
             self.file.unread.add(path)
@@ -260,7 +264,7 @@ class _Reader:
 def _unwritable(text: str) -> tuple[str, str] | None:
     """What in a text no name of a file, a model or anything else can hold, and the fix."""
     if "\0" in text:
-        return "holds a NUL character", "remove it"
+        return "contains a NUL character", "remove it"
     half = half_character(text)
     return None if half is None else (half, HALF_FIX)
 

@@ -30,7 +30,7 @@ def _sizes(hyper: HyperParameters) -> Iterator[Contradiction]:
     if hyper.max_prompt_length >= hyper.max_length:
         yield Contradiction(
             f"max_prompt_length ({hyper.max_prompt_length}) must be below max_length ({hyper.max_length}): "
-            "the difference is what the model may answer with",
+            "the difference is what is left for the answer",
             fix="lower max_prompt_length or raise max_length",
         )
     if hyper.mini_batch_size > hyper.batch_size or hyper.batch_size % hyper.mini_batch_size:
@@ -59,7 +59,7 @@ def _lengths(hyper: HyperParameters) -> Iterator[Contradiction]:
         yield Contradiction(
             f"overlong_buffer_len: {hyper.overlong_buffer_len} must be below the {limit} tokens that an "
             "answer may have (max_tokens)",
-            fix="a fifth of them is usual: " + str(max(1, limit // 5)),
+            fix="a fifth of them is common: " + str(max(1, limit // 5)),
         )
     shapes = hyper.overlong_buffer > 0 or hyper.truncation_policy == "penalise"
     if "overlong_penalty_factor" in given and not shapes:
@@ -81,14 +81,14 @@ def _dynamic_sampling(hyper: HyperParameters) -> Iterator[Contradiction]:
 def _critic(hyper: HyperParameters) -> Iterator[Contradiction]:
     if hyper.max_steps is not None and hyper.critic_warmup >= hyper.max_steps:
         yield Contradiction(
-            f"critic_warmup: {hyper.critic_warmup} takes all of max_steps {hyper.max_steps}: "
+            f"critic_warmup: {hyper.critic_warmup} takes up all of max_steps {hyper.max_steps}: "
             "the policy would never be trained",
             fix=f"lower it below {hyper.max_steps}, or raise max_steps",
         )
     if hyper.method.critic and hyper.critic_learning_rate == 0:
         yield Contradiction(
-            "critic_learning_rate: 0 leaves every value at 0, and advantages without a baseline",
-            fix="1e-5 is usual; for no critic take another algorithm",
+            "critic_learning_rate: 0 keeps every value at 0, so advantages have no baseline",
+            fix="1e-5 is common; to train without a critic, choose another algorithm",
         )
 
 
@@ -109,7 +109,7 @@ def _preferences(hyper: HyperParameters) -> Iterator[Contradiction]:
         yield Contradiction("label_smoothing: has no effect with dpo_loss ipo")
     if hyper.dpo_loss == "robust" and hyper.label_smoothing == 0:
         yield Contradiction(
-            "dpo_loss: robust is sigmoid while label_smoothing is 0",
+            "dpo_loss: robust is the same as sigmoid while label_smoothing is 0",
             fix="set label_smoothing to the share of wrong labels, or write sigmoid",
         )
 

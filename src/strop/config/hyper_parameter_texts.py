@@ -79,6 +79,7 @@ CHINESE: dict[str, str] = {
     "overlong_penalty_factor": "达到上限或被截断的回答扣除的奖励。",
     "truncation_policy": "被引擎截断的回答：保留、扣分，或从损失中剔除。",
     "max_attempts": "rollout 及每次奖励调用在判定失败前的尝试次数。",
+    "max_staleness": "允许在训练其他步时提前采样的步数；0 表示每步都用最新权重采样，只有此时重跑才逐位一致。",
     "max_failure_rate": "单步允许失败的 rollout 占比，超过即停止；全部失败时必然停止。",
 }
 """By name."""

@@ -16,6 +16,7 @@ from strop.algorithms import Aggregation, Algorithm, algorithm, algorithm_names,
 from strop.config.hyper_parameter_rules import contradictions
 from strop.schema.sampling import MIN_TRAINED_TEMPERATURE
 from strop.schema.section import Contradiction, Section
+from strop.schema.training import TrainingType
 
 
 class OneOf:
@@ -217,6 +218,9 @@ class HyperParameters(Section):
     """Answers cut off by the engine: keep them, penalise them, or mask them out of the loss."""
     max_attempts: int = Field(default=3, ge=1, le=100)
     """Tries of a rollout, and of each reward call, before it has failed."""
+    max_staleness: int = Field(default=0, ge=0, le=8)
+    """Steps that may be sampled ahead while others are learned from; 0 samples each with the newest weights,
+    and only then does a run repeat bit for bit."""
     max_failure_rate: float = Field(default=0.5, gt=0, le=1)
     """Share of a step's rollouts that may fail before the run stops; it stops anyway when all did."""
 
@@ -314,3 +318,70 @@ class HyperParameters(Section):
     def pulls_everywhere(self) -> bool:
         """Whether sequences of advantage 0 have a gradient too."""
         return self.kl_loss_coef > 0 or self.entropy_coeff > 0
+
+
+_OF_ROWS = frozenset(
+    {
+        "learning_rate",
+        "lr_scheduler_type",
+        "lr_warmup_steps",
+        "n_epochs",
+        "batch_size",
+        "max_length",
+        "eval_steps",
+        "early_stopping_target",
+        "early_stopping_count",
+        "save_steps",
+        "save_strategy",
+        "save_total_limit",
+        "seed",
+        "max_steps",
+        "max_grad_norm",
+        "weight_decay",
+        "freeze_embeddings",
+        "train_dtype",
+        "lora_rank",
+        "lora_alpha",
+        "lora_dropout",
+        "target_modules",
+    }
+)
+"""What an update needs wherever its rows come from."""
+_OF_PREFERENCES = frozenset({"dpo_loss", "dpo_beta", "label_smoothing"})
+_OF_REWARDS = frozenset(
+    {
+        "kl_loss_coef",
+        "kl_loss_type",
+        "kl_reward_coef",
+        "kl_reward_type",
+        "gamma",
+        "lam",
+        "cliprange_value",
+        "critic_learning_rate",
+        "critic_warmup",
+        "filter_groups",
+        "max_num_gen_batches",
+        "overlong_buffer_len",
+        "overlong_penalty_factor",
+    }
+)
+"""What shapes rewards or holds the policy to its start: in distillation the teacher does both."""
+
+
+def effective_keys(kind: TrainingType) -> frozenset[str]:
+    """The hyper-parameters that do something in a training of this type.
+
+    >>> sorted(effective_keys(TrainingType.REINFORCEMENT) - effective_keys(TrainingType.PG_OPD))[:2]
+    ['cliprange_value', 'critic_learning_rate']
+    >>> sorted(effective_keys(TrainingType.DPO) - effective_keys(TrainingType.SFT))
+    ['dpo_beta', 'dpo_loss', 'label_smoothing']
+    """
+    match kind:
+        case TrainingType.SFT | TrainingType.CPT:
+            return _OF_ROWS
+        case TrainingType.DPO:
+            return _OF_ROWS | _OF_PREFERENCES
+        case TrainingType.PG_OPD:
+            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES - _OF_REWARDS
+        case TrainingType.REINFORCEMENT:
+            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES

@@ -12,9 +12,9 @@ from strop.config.aliases import ALIASES
 from strop.config.describing import IN_USE
 from strop.config.file import HYPER
 from strop.config.hyper_parameter_texts import about
+from strop.config.hyper_parameters import effective_keys
 from strop.config.job import HyperParameters, TrainingType
 from strop.config.key_table import field_at
-from strop.config.rules import effective_keys
 
 _HEAD = """\
 # Hyper-parameters

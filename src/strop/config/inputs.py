@@ -9,16 +9,19 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from strop.config.job import JobConfig
+from strop.data.dataset import Dataset
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
-def hash_inputs(config: JobConfig) -> dict[str, dict[str, str]]:
-    """`data` by file name, `code` by function: the hash of all Python files below the function's folder."""
+def hash_inputs(config: JobConfig, *datasets: Dataset[Any] | None) -> dict[str, dict[str, str]]:
+    """`data` by file name, as `datasets` were read; `code` by function: all Python of its folder."""
+    read = {path: sha256 for one in datasets if one is not None for path, sha256 in one.hashes.items()}
     return {
-        "data": {dataset.file_name: _sha256(Path(dataset.file_name)) for dataset in config.datasets},
+        "data": {one.file_name: read[one.file_name] for one in config.datasets},
         "code": code_hashes(config),
     }
 

@@ -10,8 +10,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import AliasChoices, Field, PrivateAttr, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from strop.config.function import FunctionConfig as FunctionConfig
+from strop.config.function import FunctionModel as FunctionModel
+from strop.config.function import FunctionRuntime as FunctionRuntime
+from strop.config.function import clashes
 from strop.config.hyper_parameters import DpoLoss as DpoLoss
 from strop.config.hyper_parameters import HyperParameters as HyperParameters
 from strop.config.hyper_parameters import KlKind as KlKind
@@ -19,17 +23,33 @@ from strop.config.hyper_parameters import OneOf as OneOf
 from strop.config.hyper_parameters import SaveStrategy as SaveStrategy
 from strop.config.hyper_parameters import Scheduler as Scheduler
 from strop.config.hyper_parameters import TruncationPolicy as TruncationPolicy
-from strop.config.runtime import FunctionRuntime as FunctionRuntime
-from strop.config.runtime import Timeout, Weight
 from strop.schema.function import FunctionType
 from strop.schema.model import MODEL_NAME
 from strop.schema.section import Contradiction, Section
 from strop.schema.training import TrainingType as TrainingType
 from strop.schema.watching import DiagnosisConfig, TrackerConfig
 
+JobName = Annotated[str, Field(min_length=1, max_length=256)]
+ModelName = Annotated[str, Field(pattern=MODEL_NAME)]
+"""Of the model that a job makes."""
 
-class DataSource(StrEnum):
+
+class DataSourceType(StrEnum):
+    """Where a client says that rows are. Only files are read: nothing is fetched or mounted."""
+
     FILE_ID = "file_id"
+    DOWNLOAD_URL = "download_url"
+    OSS_MOUNT = "oss_mount"
+
+
+class DatasetRequest(BaseModel):
+    """A file of rows as a client says it: uploaded (`file_id`), or on the client's machine (`file_name`)."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    data_source_type: DataSourceType = DataSourceType.FILE_ID
+    file_name: str | None = None
+    file_id: str | None = None
 
 
 class DatasetConfig(Section):
@@ -38,70 +58,8 @@ class DatasetConfig(Section):
     """
 
     type: Literal["training", "validation"] = "training"
-    data_source_type: DataSource = DataSource.FILE_ID
+    data_source_type: Literal["file_id"] = "file_id"
     file_name: str = Field(min_length=1)
-
-
-class FunctionModel(Section):
-    """Where a function's code is: `pkg.mod.Class` or `path/file.py:Class`, below `zipdir`."""
-
-    classpath: str = Field(min_length=1)
-    zipdir: str = "."
-
-
-PRESET_CODE = {"classpath": "strop.functions.preset_reward.PresetReward"}
-"""What runs a preset reward, in a worker as user code runs."""
-
-
-class FunctionConfig(Section):
-    """A rollout, reward or group-reward function. `timeout` in seconds a call; `weight` scales a reward.
-
-    Either code of the user's (`fcmodel`) or one of Strop's rewards by its name (`preset`), set by `params`.
-    `reward_metric_weight` weighs the parts of a decorated reward, or the metrics of another one.
-    """
-
-    type: FunctionType
-    name: str = Field(default="", max_length=256)
-    timeout: Timeout = 600.0
-    weight: Weight = 1.0
-    reward_metric_weight: dict[str, Weight] = Field(default_factory=dict[str, float])
-    preset: str | None = None
-    params: dict[str, Any] = Field(default_factory=dict[str, Any])
-    fcmodel: FunctionModel
-    runtime: FunctionRuntime = FunctionRuntime()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_preset(cls, data: Any) -> Any:
-        values = cast("dict[str, Any]", data)
-        if not isinstance(data, dict) or not values.get("preset"):
-            return values
-        code: Any = values.get("fcmodel")
-        if code is not None:
-            read = cast("dict[str, Any]", code if isinstance(code, dict) else vars(code))
-            if read.get("classpath") == PRESET_CODE["classpath"]:  # read again as it was stored
-                return values
-            raise Contradiction("preset: stands beside fcmodel", fix="keep one: a preset is its own code")
-        return {"type": FunctionType.REWARD, **values, "fcmodel": PRESET_CODE}
-
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if self.type is FunctionType.ROLLOUT:
-            for key in ("weight", "reward_metric_weight"):
-                if key in self.model_fields_set:
-                    raise Contradiction(f"{key}: has no effect on a rollout function; it scales rewards")
-        if self.preset is None and self.params:
-            raise Contradiction("params: are for a preset, which is missing", fix="name one: preset: math")
-        if self.preset is not None and self.type is not FunctionType.REWARD:
-            raise Contradiction("type: a preset is of type reward", fix="remove type")
-        if self.reward_metric_weight and not any(self.reward_metric_weight.values()):
-            raise Contradiction("reward_metric_weight: every weight is 0", fix="raise at least one")
-        return self
-
-    @property
-    def label(self) -> str:
-        """Its name in metrics and logs: `name`, else the preset's or the class's own."""
-        return self.name or self.preset or self.fcmodel.classpath.replace(":", ".").rsplit(".", 1)[-1]
 
 
 class Resources(Section):
@@ -132,13 +90,11 @@ class JobConfig(Section):
     What is trained stands in `training.type` or `mode`, whichever is given; `training_type` says it.
     """
 
-    name: str = Field(
-        default="strop", min_length=1, max_length=256, validation_alias=AliasChoices("name", "job_name")
-    )
+    name: JobName = Field(default="strop", validation_alias=AliasChoices("name", "job_name"))
     model: Annotated[FoundationModel, Field()]
     mode: TrainingType | None = None
     workspace_dir: str = "."
-    tuned_model_name: str | None = Field(default=None, pattern=MODEL_NAME)
+    tuned_model_name: ModelName | None = None
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
     functions: tuple[FunctionConfig, ...] = ()
     training: Training = Training()
@@ -165,28 +121,18 @@ class JobConfig(Section):
         if self.mode and self.training.type and self.mode is not self.training.type:
             text = f"mode: {self.mode.value} contradicts training.type {self.training.type.value}"
             raise Contradiction(text, fix="keep one of them")
-        kinds = [function.type for function in self.functions]
-        if (found := kinds.count(FunctionType.ROLLOUT)) > 1:
-            text = f"functions: at most one of type rollout, found {found}"
-            raise Contradiction(text, fix="keep one of them")
-        labels = [function.label for function in self.functions]
-        for label in labels:
-            if labels.count(label) > 1:
-                text = f"functions: the name {label!r} stands twice"
-                raise Contradiction(text, fix="give each its own name")
-            if (longer := next((one for one in labels if one.startswith(f"{label}/")), None)) is not None:
-                text = f"functions: metrics of {label!r} and {longer!r} would share names"
-                raise Contradiction(text, fix="no name may be another's with a slash behind; rename one")
+        for clash in clashes([(function.type, function.label) for function in self.functions]):
+            raise clash
         if not any(dataset.type == "training" for dataset in self.datasets):
-            raise Contradiction("datasets: none of type training", fix="add one")
+            raise Contradiction("datasets: there is no dataset of type training", fix="add one")
         files = [dataset.file_name for dataset in self.datasets]
         for name in files:
             if files.count(name) > 1:
-                raise Contradiction(f"datasets: the file {name!r} stands twice", fix="keep one of them")
+                raise Contradiction(f"datasets: the file {name!r} is listed twice", fix="keep one of them")
         trackers = [tracker.type.value for tracker in self.trackers]
         for name in trackers:
             if trackers.count(name) > 1:
-                raise Contradiction(f"trackers: {name!r} stands twice", fix="keep one of them")
+                raise Contradiction(f"trackers: {name!r} is listed twice", fix="keep one of them")
         return self
 
     @property
@@ -196,9 +142,9 @@ class JobConfig(Section):
 
     def with_origins(self, origins: Mapping[str, str]) -> Self:
         """The same job, knowing where its values came from."""
-        told = self.model_copy()
-        told._origins = {**self._origins, **origins}
-        return told
+        copy = self.model_copy()
+        copy._origins = {**self._origins, **origins}
+        return copy
 
     @property
     def hyper_parameters(self) -> HyperParameters:

@@ -45,7 +45,7 @@ class Field:
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.is_list:
-            return "a list (lines that begin with '- ')"
+            return "a list"
         if self.section is not None or dict in self.kinds:
             return "keys and values"
         words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
@@ -146,9 +146,7 @@ def _names(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def _field(info: FieldInfo) -> Field:
     kinds: set[type] = set()
     choices: list[str] = []
-    for mark in info.metadata:
-        if isinstance(mark, OneOf):
-            choices += mark.words()
+    marks: list[Any] = list(info.metadata)
     section: type[BaseModel] | None = None
     is_list = False
     todo: list[Any] = [info.annotation]
@@ -159,6 +157,8 @@ def _field(info: FieldInfo) -> Field:
             todo += get_args(annotation)
         elif origin is Annotated:
             todo.append(get_args(annotation)[0])
+            for mark in get_args(annotation)[1:]:
+                marks += mark.metadata if isinstance(mark, FieldInfo) else [mark]
         elif origin is Literal:
             kinds.add(str)
             choices += get_args(annotation)
@@ -174,11 +174,14 @@ def _field(info: FieldInfo) -> Field:
             section = annotation
         elif isinstance(annotation, type) and annotation is not NoneType:
             kinds.add(annotation)
+    for mark in marks:
+        if isinstance(mark, OneOf):
+            choices += mark.words()
     return Field(
         kinds=frozenset(kinds),
         required=info.is_required(),
         choices=tuple(choices),
-        range=_range(info),
+        range=_range(marks),
         section=section,
         is_list=is_list,
         example=_example(info, choices),
@@ -198,10 +201,10 @@ def _example(info: FieldInfo, choices: Sequence[str]) -> str:
 NO_BOUNDS = "(-inf, inf)"
 
 
-def _range(info: FieldInfo) -> str:
+def _range(marks: Sequence[object]) -> str:
     """The bounds of a number as mathematicians write them: `[0, 1]`, `(0, inf)`."""
     low, high = "(-inf", "inf)"
-    for bound in info.metadata:
+    for bound in marks:
         match bound:
             case annotated_types.Ge(ge=value):
                 low = f"[{value}"

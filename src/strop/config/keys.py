@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from strop.config.explain import MOST_TOLD, explain, mentioned
-from strop.config.file import MOST_SHOWN, JobFile, KeyPath, dotted, read_scalar, short
+from strop.config.explain import MAX_REPORTED, explain, mentioned
+from strop.config.file import HYPER, MOST_SHOWN, JobFile, KeyPath, dotted, read_scalar, short
+from strop.config.hyper_parameters import HyperParameters, effective_keys
 from strop.config.job import JobConfig
 from strop.config.key_table import NO_BOUNDS, field_at, fields_at, unknown_key
-from strop.config.rules import keys_of_other_types
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
+from strop.schema.training import TrainingType
 
 
 class Checked:
@@ -46,7 +48,7 @@ def check_keys(file: JobFile) -> Checked:
     doubtful: set[KeyPath] = set()
     for path in file.unread:
         _take_out(data, path, doubtful)
-    wrong = [*_wrong_types(data), *(one[:3] for one in keys_of_other_types(data))]
+    wrong = [*_wrong_types(data), *_keys_of_other_types(data)]
     for path, message, fix in wrong:
         problems.append(_problem(file, path, message, fix))
         _take_out(data, path, doubtful)
@@ -58,13 +60,13 @@ def check_keys(file: JobFile) -> Checked:
             found = [
                 one for one in error.errors(include_url=False) if one["type"] != "default_factory_not_called"
             ]
-        told = found[:MOST_TOLD]
-        meant = [_meant(detail) for detail in told if detail["type"] == "extra_forbidden"]
-        taken: list[KeyPath] = [tuple(detail["loc"]) for detail in found[MOST_TOLD:]]
+        reported = found[:MAX_REPORTED]
+        meant = [_meant(detail) for detail in reported if detail["type"] == "extra_forbidden"]
+        taken: list[KeyPath] = [tuple(detail["loc"]) for detail in found[MAX_REPORTED:]]
         if taken:
             message = f"and {len(taken)} more mistakes like these"
-            problems.append(Problem(place=file.place(taken[0]), message=message, fix="fix these first"))
-        for detail in told:
+            problems.append(Problem(place=file.place(taken[0]), message=message, fix=msg("fix these first")))
+        for detail in reported:
             if _of_its_items(detail):
                 continue
             path = tuple(key for key in detail["loc"] if key != "function-before")
@@ -112,6 +114,22 @@ def _wrong_types(data: dict[str, Any]) -> Iterator[tuple[KeyPath, str, str | Non
             within = "" if fits else f" in {field.range}"
             fix = f"write {int(value)}" if fits else usual
             yield path, f"expected a whole number{within}, found {value!r}", fix
+
+
+def _keys_of_other_types(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str]]:
+    """The hyper-parameters in the data of a file that do nothing in its training type."""
+    training = data.get("training")
+    section = cast("dict[str, Any]", training) if isinstance(training, dict) else {}
+    hyper = section.get("hyper_parameters")
+    word = section.get("type") or data.get("mode") or TrainingType.REINFORCEMENT
+    if not isinstance(hyper, dict) or word not in list(TrainingType):
+        return
+    kind = TrainingType(word)
+    given = set(cast("dict[str, Any]", hyper)) & set(HyperParameters.model_fields)
+    for key in sorted(given - effective_keys(kind)):
+        suited = [one.value for one in TrainingType if key in effective_keys(one)]
+        message = f"has no effect in training type {kind.value}"
+        yield (*HYPER, key), message, f"remove it; it is for {' and '.join(suited)}"
 
 
 def _leaves(value: object, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
@@ -186,7 +204,11 @@ def _problem(file: JobFile, path: KeyPath, message: str, fix: str | None) -> Pro
     here = f" (here: {file.written[path]})" if path in file.written else ""
     name = dotted(path)
     name = name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..."
-    return Problem(place=file.place(path), message=f"{name}: {message}{here}", fix=fix)
+    return Problem(
+        place=file.place(path),
+        message=msg("{name}: {message}{here}", name=name, message=message, here=here),
+        fix=fix,
+    )
 
 
 def _overlap(one: KeyPath, other: KeyPath) -> bool:

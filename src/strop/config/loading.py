@@ -20,8 +20,10 @@ from strop.config.job import FunctionModel, JobConfig, TrainingType
 from strop.config.keys import Checked, check_keys
 from strop.config.overrides import apply_overrides
 from strop.config.rules import complaints
-from strop.data.dataset import count_rows
+from strop.data.reading import RowFiles
+from strop.data.row_files import count_rows
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 
 CheckModel = Callable[[str], tuple[str, str | None] | None]
 """A model's name -> what is wrong with it and the fix, or None. `cli` hands it in: it knows the models."""
@@ -61,13 +63,16 @@ def read_with(
     return file
 
 
-def check_job(file: JobFile, check_model: CheckModel | None = None) -> JobConfig:
-    """The configuration of a job that has been read, from a file or from a request.
+def check_job(
+    file: JobFile, check_model: CheckModel | None = None, *, rows: RowFiles | None = None
+) -> JobConfig:
+    """The configuration of a job that has been read, from a file or from a request. `rows` keeps its rows for
+    whoever asks more of them; without it they are only counted.
 
     Raises:
         ConfigError: everything that is wrong, each with its place, key and fix.
     """
-    return inspect_job(file, check_model).checked()
+    return inspect_job(file, check_model, rows=rows).checked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +98,23 @@ class Inspected:
         return self.config.with_origins(origins_of(self.config, self.file))
 
 
-def inspect_job(file: JobFile, check_model: CheckModel | None = None) -> Inspected:
-    """
+def inspect_job(
+    file: JobFile, check_model: CheckModel | None = None, *, rows: RowFiles | None = None
+) -> Inspected:
+    """As `check_job`, with what is wrong beside the job.
+
     Raises:
         ConfigError: so much is wrong that there is no job to look at.
     """
     translate_aliases(file)
     checked = check_keys(file)
     config, file_problems = _with_absolute_paths(checked, file, check_model)
-    problems = [*file.problems, *checked.problems, *file_problems, *_contradictions(checked, config, file)]
+    problems = [
+        *file.problems,
+        *checked.problems,
+        *file_problems,
+        *_contradictions(checked, config, file, rows),
+    ]
     return Inspected(file, config, checked.trusted, problems)
 
 
@@ -200,18 +213,22 @@ def _no_file(code: FunctionModel, name: str) -> tuple[str, str | None]:
     return f"no such file: {Path(code.zipdir) / name}", "it is relative to zipdir, that to workspace_dir"
 
 
-def _contradictions(checked: Checked, config: JobConfig, file: JobFile) -> Iterable[Problem]:
+def _contradictions(
+    checked: Checked, config: JobConfig, file: JobFile, rows: RowFiles | None
+) -> Iterable[Problem]:
     """What the schema cannot see: keys against each other and against the number of rows."""
     # A row of plain text is cut into as many examples as it takes.
-    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked)
+    num_rows = None if config.training_type is TrainingType.CPT else _num_rows(config, checked, rows)
     for one in complaints(config, num_rows):
         if all(checked.trusted(path) for path in (one.path, *one.given)):
             yield Problem(
-                place=file.place(one.path), message=f"{dotted(one.path)}: {one.message}", fix=one.fix
+                place=file.place(one.path),
+                message=msg("{dotted}: {message}", dotted=dotted(one.path), message=one.message),
+                fix=one.fix,
             )
 
 
-def _num_rows(config: JobConfig, checked: Checked) -> int | None:
+def _num_rows(config: JobConfig, checked: Checked, rows: RowFiles | None) -> int | None:
     """Training rows of all files together; None where one of them is not there."""
     files = [
         (checked.trusted(("datasets", index)), Path(dataset.file_name))
@@ -220,7 +237,10 @@ def _num_rows(config: JobConfig, checked: Checked) -> int | None:
     ]
     if not files or not all(trusted and os.path.isfile(path) for trusted, path in files):
         return None
-    return sum(count_rows(path) for _, path in files)
+    type_is_clear = checked.trusted(("training", "type")) and checked.trusted(("mode",))
+    if rows is None or not type_is_clear:
+        return sum(count_rows(path) for _, path in files)
+    return sum(rows.num_rows(path, config.training_type) for _, path in files)
 
 
 def _near_file(path: str) -> str:

@@ -87,6 +87,6 @@ def _is_index(part: str) -> bool:
 def _check_text(text: str) -> None:
     """No file, process or database can hold these."""
     if "\0" in text:
-        raise _Refused(f"{text!r} holds a NUL character", "remove it")
+        raise _Refused(f"{text!r} contains a NUL character", "remove it")
     if (half := half_character(text)) is not None:
         raise _Refused(f"{text!r} {half}", "write it in UTF-8")

@@ -1,8 +1,7 @@
 """Keys of a checked job against each other -> what contradicts, does nothing or is missing, with the fix.
 
 What no section sees alone: the training type, the number of rows, the parameters of presets, packages that
-are installed. `config.loading` asks for all of it; `effective_keys` says what does something in a training
-type.
+are installed. `config.loading` asks for all of it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from strop.config.file import HYPER, KeyPath
 from strop.config.hyper_parameters import HyperParameters
@@ -20,7 +19,7 @@ from strop.diagnosis.texts import RULES
 from strop.functions.preset_catalogue import preset_problems
 from strop.schema.finding import Severity
 from strop.schema.function import FunctionType
-from strop.trackers.extras import missing_extra
+from strop.trackers.sink import missing_extra
 
 ARK_MAX_REWARDS = 5
 ARK_WEIGHTS = (0.01, 1000.0)
@@ -238,86 +237,3 @@ def _ark_complaints(weights: Mapping[int, float]) -> Iterator[Complaint]:
             message = f"{weight:g}: with Ark's reward_fn from {low:g} to {high:g} in steps of {ARK_STEP:g}"
             fix = f"e.g. {min(max(round(steps), 1), 100_000) * ARK_STEP:g}"
             yield Complaint(("functions", index, "weight"), message, fix)
-
-
-_OF_ROWS = frozenset(
-    {
-        "learning_rate",
-        "lr_scheduler_type",
-        "lr_warmup_steps",
-        "n_epochs",
-        "batch_size",
-        "max_length",
-        "eval_steps",
-        "early_stopping_target",
-        "early_stopping_count",
-        "save_steps",
-        "save_strategy",
-        "save_total_limit",
-        "seed",
-        "max_steps",
-        "max_grad_norm",
-        "weight_decay",
-        "freeze_embeddings",
-        "train_dtype",
-        "lora_rank",
-        "lora_alpha",
-        "lora_dropout",
-        "target_modules",
-    }
-)
-"""What an update needs wherever its rows come from."""
-_OF_PREFERENCES = frozenset({"dpo_loss", "dpo_beta", "label_smoothing"})
-_OF_REWARDS = frozenset(
-    {
-        "kl_loss_coef",
-        "kl_loss_type",
-        "kl_reward_coef",
-        "kl_reward_type",
-        "gamma",
-        "lam",
-        "cliprange_value",
-        "critic_learning_rate",
-        "critic_warmup",
-        "filter_groups",
-        "max_num_gen_batches",
-        "overlong_buffer_len",
-        "overlong_penalty_factor",
-    }
-)
-"""What shapes rewards or holds the policy to its start: in distillation the teacher does both."""
-
-
-def effective_keys(kind: TrainingType) -> frozenset[str]:
-    """The hyper-parameters that do something in a training of this type.
-
-    >>> sorted(effective_keys(TrainingType.REINFORCEMENT) - effective_keys(TrainingType.PG_OPD))[:2]
-    ['cliprange_value', 'critic_learning_rate']
-    >>> sorted(effective_keys(TrainingType.DPO) - effective_keys(TrainingType.SFT))
-    ['dpo_beta', 'dpo_loss', 'label_smoothing']
-    """
-    match kind:
-        case TrainingType.SFT | TrainingType.CPT:
-            return _OF_ROWS
-        case TrainingType.DPO:
-            return _OF_ROWS | _OF_PREFERENCES
-        case TrainingType.PG_OPD:
-            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES - _OF_REWARDS
-        case TrainingType.REINFORCEMENT:
-            return frozenset(HyperParameters.model_fields) - _OF_PREFERENCES
-
-
-def keys_of_other_types(data: Mapping[str, Any]) -> Iterator[Complaint]:
-    """The hyper-parameters in the data of a file that do nothing in its training type."""
-    training = data.get("training")
-    section = cast("dict[str, Any]", training) if isinstance(training, dict) else {}
-    hyper = section.get("hyper_parameters")
-    word = section.get("type") or data.get("mode") or TrainingType.REINFORCEMENT
-    if not isinstance(hyper, dict) or word not in list(TrainingType):
-        return
-    kind = TrainingType(word)
-    given = set(cast("dict[str, Any]", hyper)) & set(HyperParameters.model_fields)
-    for key in sorted(given - effective_keys(kind)):
-        suited = [one.value for one in TrainingType if key in effective_keys(one)]
-        message = f"has no effect in training type {kind.value}"
-        yield Complaint((*HYPER, key), message, f"remove it; it is for {' and '.join(suited)}")

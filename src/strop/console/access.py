@@ -15,15 +15,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
-from strop.console.failure_texts import translated
-from strop.console.pages import BASE, HOME, page, say_for
-from strop.console.words import LANGUAGE_COOKIE, LANGUAGES, THEME_COOKIE, THEMES
-from strop.doors.services import Services, ServicesHere
+from strop.console.pages import BASE, HOME, page
+from strop.console.requests import ServicesHere
+from strop.console.words import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, language_of
 from strop.errors import AccessError, ForbiddenError
+from strop.locales import languages, msg, rendered
 from strop.schema.access import Caller
+from strop.service.services import Services
 from strop.store.database import Database
-from strop.store.keys import caller_of
-from strop.store.sessions import LIFE, caller_in_session, close_session, open_session
+from strop.store.keys import LIFE, caller_in_session, caller_of, close_session, open_session
 
 COOKIE = "strop_session"
 LINK_LIFE_S = 3600.0
@@ -80,7 +80,9 @@ async def signed_in(request: Request, services: ServicesHere) -> None:
         check_origin(request, services.settings.public_url)
         given = request.headers.get("x-csrf-token") or str((await request.form()).get("csrf", ""))
         if not services.signer.holds(given, _PURPOSE, token):
-            raise ForbiddenError("this form is not of your session", fix="load the page again and repeat")
+            raise ForbiddenError(
+                msg("this form does not belong to your session"), fix=msg("load the page again and repeat")
+            )
 
 
 SignedIn = Depends(signed_in)
@@ -99,7 +101,9 @@ def check_origin(request: Request, public_url: str | None) -> None:
     here = {request.headers.get("host"), _host(public_url) if public_url else None}
     elsewhere = origin is not None and origin.partition("://")[2] not in here
     if elsewhere or site not in ("same-origin", "none"):
-        raise ForbiddenError("this form stood on another site", fix="use the forms of this console")
+        raise ForbiddenError(
+            msg("this form was sent from another site"), fix=msg("use the forms of this console")
+        )
 
 
 def _host(url: str) -> str:
@@ -131,7 +135,7 @@ async def sign_in(request: Request, services: ServicesHere) -> Response:
     try:
         token = await run_in_threadpool(_open, services, request.app.state.link, key, link)
     except AccessError as error:
-        problem = translated(error.message, say_for(request))
+        problem = rendered(error.message, language_of(request))
         return page(request, "sign_in.html", http_status=401, back=back, link="", problem=problem)
     response = RedirectResponse(back, status_code=303)
     life_s = int(LIFE.total_seconds())
@@ -156,7 +160,7 @@ def choose_look(
 ) -> Response:
     """How pages look in this browser: nothing that anybody else could gain from changing."""
     response = RedirectResponse(local(back), status_code=303)
-    for name, value, known in ((LANGUAGE_COOKIE, language, LANGUAGES), (THEME_COOKIE, theme, THEMES)):
+    for name, value, known in ((LANGUAGE_COOKIE, language, languages()), (THEME_COOKIE, theme, THEMES)):
         if value in known:
             response.set_cookie(name, value or "", max_age=10**8, path="/", samesite="lax")
     return response
@@ -188,7 +192,7 @@ def _caller(database: Database, token: str) -> Caller | None:
 def _open(services: Services, held: Link, key: str, link: str) -> str:
     key_id = held.take(link) if link else None
     if link and key_id is None:
-        raise AccessError("this link has been used or is too old; sign in with an API key")
+        raise AccessError(msg("this link has been used or is too old; sign in with an API key"))
     with services.database.write() as session:
         if key_id is None:
             key_id = caller_of(session, key).key_id

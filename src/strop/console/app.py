@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -28,11 +28,13 @@ from strop.console import (
     serving_pages,
 )
 from strop.console.access import Link, SignedIn, SignInNeeded, sign_in_url
-from strop.console.failure_texts import translated
-from strop.console.pages import BASE, HOME, STATIC, page, say_for
-from strop.doors.dashscope.replies import validation_message
-from strop.doors.services import Services
+from strop.console.pages import BASE, HOME, STATIC, page
+from strop.console.requests import wrong_fields
+from strop.console.words import language_of
 from strop.errors import StropError
+from strop.locales import msg, rendered
+from strop.schema.access import Caller
+from strop.service.services import Services
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +52,9 @@ ROUTERS: Sequence[APIRouter] = (
     keys_pages.router,
 )
 """Pages by noun; all of them need a session."""
+
+Ask = Callable[[Request, Services, Caller], Awaitable[Response]]
+"""A call to a deployed model, with who makes it -> the model's answer."""
 
 POLICY = "; ".join(
     (
@@ -84,10 +89,12 @@ class Console:
         return f"{url}{BASE}/sign-in?link={self._link.make(key_id)}"
 
 
-def mount_console(app: FastAPI, services: Services) -> Console:
-    """Put the console's pages into the control plane."""
+def mount_console(app: FastAPI, services: Services, *, ask: Ask) -> Console:
+    """Put the console's pages into the control plane. `ask` answers a call to a deployed model as the API of
+    this server does."""
     inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     inner.state.services = services
+    inner.state.ask = ask
     inner.state.checking = threading.Lock()
     console = Console(inner)
     inner.mount("/static", _Kept(StaticFiles(directory=STATIC)))
@@ -159,14 +166,14 @@ def _install_failures(app: FastAPI) -> None:
 
     def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return _failed(request, 400, validation_message(error), None)
+        return _failed(request, 400, wrong_fields(error), None)
 
     def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return _failed(request, error.status_code, str(error.detail), None)
 
     def unexpected(request: Request, error: Exception) -> Response:
-        return _failed(request, 500, type(error).__name__, "see the server's log")
+        return _failed(request, 500, type(error).__name__, msg("see the server's log"))
 
     app.add_exception_handler(Exception, unexpected)
     app.add_exception_handler(SignInNeeded, sign_in_needed)
@@ -177,6 +184,6 @@ def _install_failures(app: FastAPI) -> None:
 
 def _failed(request: Request, status: int, message: str, fix: str | None) -> Response:
     template = "_error.html" if request.headers.get("hx-request") else "error.html"
-    say = say_for(request)
-    told, remedy = translated(message, say), translated(fix, say) if fix else None
-    return page(request, template, http_status=status, code=status, message=told, fix=remedy)
+    language = language_of(request)
+    text, remedy = rendered(message, language), rendered(fix, language)
+    return page(request, template, http_status=status, code=status, message=text, fix=remedy)

@@ -10,24 +10,28 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
 from starlette.responses import RedirectResponse, Response
 
 from strop.config.job import TrainingType
 from strop.console.pages import BASE, page
+from strop.console.requests import CallerHere, ServicesHere
 from strop.console.words import pretty
 from strop.data.dataset import load_dataset, numbered_lines
-from strop.data.offline_rows import read_offline_row
-from strop.doors.dashscope import files
-from strop.doors.dashscope.files import blob_key
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.errors import DataError, Problem, ThrottledError
+from strop.data.reading import read_offline
+from strop.errors import DataError, Problem, RequestError, ThrottledError
+from strop.locales import msg
 from strop.schema.file import StoredFile
-from strop.store.files import get_file, numbered_files
+from strop.service import files
+from strop.service.files import NewFile, blob_key
+from strop.service.services import Services
+from strop.store.blobs import CHUNK_BYTES
 
 router = APIRouter()
 
@@ -60,10 +64,7 @@ def list_page(
     caller: CallerHere,
     page_no: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Response:
-    with services.database.read() as session:
-        found, total = numbered_files(
-            session, workspace_id=caller.workspace_id, page_no=page_no, page_size=PAGE_SIZE
-        )
+    found, total = files.list_files(services, caller, page_no=page_no, page_size=PAGE_SIZE)
     return page(
         request, "files.html", files=found, total=total, page_no=page_no, more=page_no * PAGE_SIZE < total
     )
@@ -72,7 +73,7 @@ def list_page(
 @router.post("/files")
 async def upload(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
     async with request.form() as form:
-        await run_in_threadpool(files.store_uploads, services, caller, form)
+        await run_in_threadpool(files.store, services, caller, _uploads(form))
     return RedirectResponse(f"{BASE}/files", status_code=303)
 
 
@@ -83,7 +84,7 @@ def file_page(
     caller: CallerHere,
     file_id: str,
 ) -> Response:
-    return _file_page(request, services, _file(services, caller, file_id))
+    return _file_page(request, services, files.get(services, caller, file_id))
 
 
 @router.post("/files/{file_id}")
@@ -99,10 +100,10 @@ def check_page(
     Raises:
         ThrottledError: one is being checked.
     """
-    file = _file(services, caller, file_id)
+    file = files.get(services, caller, file_id)
     checking: threading.Lock = request.app.state.checking
     if not checking.acquire(blocking=False):
-        raise ThrottledError("another file is being checked", fix="repeat it in a moment")
+        raise ThrottledError(msg("another file is being checked"), fix=msg("repeat it in a moment"))
     try:
         report = check(services, file, form)
     finally:
@@ -111,14 +112,28 @@ def check_page(
 
 
 @router.post("/files/{file_id}/delete")
-async def delete(request: Request, services: ServicesHere, caller: CallerHere, file_id: str) -> Response:
-    await run_in_threadpool(files.delete, request, services, caller, file_id)
+def delete(services: ServicesHere, caller: CallerHere, file_id: str) -> Response:
+    files.delete(services, caller, file_id)
     return RedirectResponse(f"{BASE}/files", status_code=303)
 
 
-def _file(services: Services, caller: CallerHere, file_id: str) -> StoredFile:
-    with services.database.read() as session:
-        return get_file(session, file_id, workspace_id=caller.workspace_id)
+def _uploads(form: FormData) -> list[NewFile]:
+    """The files of the form, in its part `files`.
+
+    Raises:
+        RequestError: none was chosen.
+    """
+    uploads = [one for one in form.getlist("files") if isinstance(one, UploadFile)]
+    if not uploads:
+        raise RequestError(msg("no file in the request"), fix=msg("choose one"))
+    return [
+        NewFile(
+            name=one.filename or "",
+            chunks=iter(partial(one.file.read, CHUNK_BYTES), b""),
+            empty=one.size == 0,
+        )
+        for one in uploads
+    ]
 
 
 def _file_page(
@@ -181,23 +196,12 @@ def _report(path: Path, form: TrainingType) -> Report:
             if count > MAX_CHECK_ROWS:
                 return Report(too_large=True)
         if form.offline:
-            return _offline_report(path, form)
+            rows = read_offline(path, form)
+            return Report(num_rows=rows.num_rows, problems=[_named(one, path) for one in rows.problems])
         dataset = load_dataset(path, max_prompt_length=_FOREVER, prompt_length=lambda messages, tools: 0)
         return Report(num_rows=len(dataset), notes=dataset.notes)
     except DataError as error:
         return Report(problems=[_named(problem, path) for problem in error.problems])
-
-
-def _offline_report(path: Path, form: TrainingType) -> Report:
-    problems: list[Problem] = []
-    num_rows = 0
-    for number, line in numbered_lines(path):
-        _, found, _ = read_offline_row(
-            line, f"{path.name}:{number}", row=number, file_stem=path.stem, form=form
-        )
-        problems += found
-        num_rows += 1
-    return Report(num_rows=num_rows, problems=problems)
 
 
 def _named(problem: Problem, path: Path) -> Problem:

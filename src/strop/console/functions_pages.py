@@ -6,18 +6,19 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
+from strop.config.function import RuntimeRequest
 from strop.console.pages import BASE, page
+from strop.console.requests import CallerHere, ServicesHere
 from strop.console.words import pretty
-from strop.doors.dashscope import functions
-from strop.doors.dashscope.runtime_request import RuntimeAsked
-from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import FunctionError, RequestError
-from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
+from strop.schema.entity import FunctionInstance, InstanceStatus
 from strop.schema.function import FunctionType
-from strop.store.entities import get_entity, get_instance, list_entities, list_instances
-from strop.store.instance_logs import instance_lines
+from strop.service import functions
+from strop.service.services import Services
+from strop.store.logs import instance_lines
 from strop.workers.gauges import Reading
 
 router = APIRouter()
@@ -55,9 +56,7 @@ EXAMPLES: dict[FunctionType, dict[str, Any]] = {
 
 @router.get("/functions")
 def list_page(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
-    with services.database.read() as session:
-        entities = list_entities(session, workspace_id=caller.workspace_id)
-        instances = list_instances(session, workspace_id=caller.workspace_id)
+    entities, instances = functions.list_functions(services, caller)
     by_entity: dict[str, list[FunctionInstance]] = {}
     for one in instances:
         by_entity.setdefault(one.entity_id, []).append(one)
@@ -73,9 +72,11 @@ def function_page(
     instance: Annotated[str, Query(max_length=200)] = "",
     q: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    entity, instances = _read(services, caller, entity_id)
-    chosen = next((one for one in instances if one.instance_id == instance), next(iter(instances), None))
-    return _function(request, services, entity, instances, chosen, q=q)
+    found = functions.get(services, caller, entity_id)
+    chosen = next(
+        (one for one in found.instances if one.instance_id == instance), next(iter(found.instances), None)
+    )
+    return _function(request, services, found, chosen, q=q)
 
 
 @router.get("/functions/{entity_id}/gauges")
@@ -87,34 +88,35 @@ def gauges(
     instance: Annotated[str, Query(max_length=200)],
 ) -> Response:
     """The piece of the page that shows how an instance stands; it asks for itself again while it is there."""
-    entity, instances = _read(services, caller, entity_id)
-    chosen = next((one for one in instances if one.instance_id == instance), None)
+    found = functions.get(services, caller, entity_id)
+    chosen = next((one for one in found.instances if one.instance_id == instance), None)
     if chosen is None:
         return Response(status_code=_ASK_NO_MORE)
-    return page(request, "_gauges.html", entity=entity, chosen=chosen, reading=_reading(services, chosen))
+    return page(
+        request, "_gauges.html", entity=found.entity, chosen=chosen, reading=_reading(services, chosen)
+    )
 
 
 @router.post("/functions/{entity_id}/start")
-async def start(request: Request, services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
-    await functions.bring_online(request, services, caller, "console", entity_id, RuntimeAsked())
+async def start(services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
+    await functions.start(services, caller, entity_id, RuntimeRequest())
     return RedirectResponse(f"{BASE}/functions/{entity_id}", status_code=303)
 
 
 @router.post("/functions/{entity_id}/stop")
 async def stop(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     entity_id: str,
     instance: Annotated[str, Form(max_length=200)],
 ) -> Response:
-    await functions.delete_instance(request, services, caller, instance)
+    await functions.stop(services, caller, instance)
     return RedirectResponse(f"{BASE}/functions/{entity_id}", status_code=303)
 
 
 @router.post("/functions/{entity_id}/forget")
-def forget(request: Request, services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
-    functions.delete_function(request, services, caller, entity_id)
+def forget(services: ServicesHere, caller: CallerHere, entity_id: str) -> Response:
+    functions.forget(services, caller, entity_id)
     return RedirectResponse(f"{BASE}/functions", status_code=303)
 
 
@@ -128,29 +130,21 @@ async def call(
     body: Annotated[str, Form(max_length=1_000_000)],
 ) -> Response:
     """Call an instance as the test form asks; what it says, or how it failed, stands below the form."""
-    entity, instances = _read(services, caller, entity_id)
-    with services.database.read() as session:
-        chosen = get_instance(session, instance, workspace_id=caller.workspace_id)
-    told: dict[str, Any]
+    found = functions.get(services, caller, entity_id)
+    chosen = await run_in_threadpool(functions.instance_of, services, caller, instance)
+    result: dict[str, Any]
     try:
         _, reply = await services.instances.call(chosen, body.encode())
         output = None if reply.output is None else json.loads(reply.output.model_dump_json())
-        told = {"output": output, "error": reply.error, "error_code": reply.error_code}
+        result = {"output": output, "error": reply.error, "error_code": reply.error_code}
         failed = reply.error is not None
     except (RequestError, FunctionError) as error:
-        told, failed = {"error": error.message}, True
+        result, failed = {"error": error.message}, True
     answer = {
-        "text": pretty({key: value for key, value in told.items() if value is not None}),
+        "text": pretty({key: value for key, value in result.items() if value is not None}),
         "failed": failed,
     }
-    return _function(request, services, entity, instances, chosen, body=body, answer=answer)
-
-
-def _read(services: Services, caller: CallerHere, entity_id: str) -> tuple[Entity, list[FunctionInstance]]:
-    with services.database.read() as session:
-        entity = get_entity(session, entity_id, workspace_id=caller.workspace_id)
-        instances = list_instances(session, workspace_id=caller.workspace_id)
-    return entity, [one for one in instances if one.entity_id == entity_id]
+    return _function(request, services, found, chosen, body=body, answer=answer)
 
 
 def _reading(services: Services, chosen: FunctionInstance | None) -> Reading | None:
@@ -161,8 +155,7 @@ def _reading(services: Services, chosen: FunctionInstance | None) -> Reading | N
 def _function(
     request: Request,
     services: Services,
-    entity: Entity,
-    instances: list[FunctionInstance],
+    found: functions.RegisteredFunction,
     chosen: FunctionInstance | None,
     *,
     q: str = "",
@@ -178,17 +171,17 @@ def _function(
             lines, _ = instance_lines(
                 session, chosen.instance_id, page_no=last_page, page_size=NUM_LINES, keywords=words
             )
-    counts = {status: sum(one.status is status for one in instances) for status in InstanceStatus}
+    counts = {status: sum(one.status is status for one in found.instances) for status in InstanceStatus}
     return page(
         request,
         "function.html",
-        entity=entity,
-        instances=instances,
+        entity=found.entity,
+        instances=found.instances,
         chosen=chosen,
         reading=_reading(services, chosen),
         counts=counts,
         lines=lines,
         q=q,
-        body=body if body is not None else pretty(EXAMPLES[entity.type]),
+        body=body if body is not None else pretty(EXAMPLES[found.entity.type]),
         answer=answer,
     )

@@ -19,23 +19,23 @@ from strop.console.drawings import Strip, strip
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, LARGEST
+from strop.console.requests import CallerHere, ServicesHere
 from strop.diagnosis.texts import RULES
-from strop.doors.dashscope import fine_tunes
-from strop.doors.services import CallerHere, ServicesHere
 from strop.schema.finding import Finding
 from strop.schema.job import Job, JobStatus
+from strop.service import jobs
 from strop.store.checkpoints import list_checkpoints
-from strop.store.curves import sum_of
+from strop.store.events import last_events
 from strop.store.findings import list_findings
-from strop.store.job_moves import moves_of
-from strop.store.job_search import jobs_that_resume, last_events
+from strop.store.jobs import jobs_that_resume, moves_of
+from strop.store.metrics import sum_of
 from strop.store.models import models_of_job
 
 router = APIRouter()
 
 MASK = "***"
 NUM_EVENTS = 40
-_ACTIONS = {"cancel": fine_tunes.cancel, "pause": fine_tunes.pause, "resume": fine_tunes.resume}
+_ACTIONS = {"cancel": jobs.cancel, "pause": jobs.pause, "resume": jobs.resume}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Setting:
 
     key: str
     value: Any
-    origin: tuple[str, str]
+    origin: str
     about: tuple[str, str]
 
 
@@ -126,14 +126,13 @@ def progress(request: Request, services: ServicesHere, caller: CallerHere, job_i
 
 @router.post("/jobs/{job_id}/{action}")
 def act(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
     action: Literal["cancel", "pause", "resume"],
     back: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
-    _ACTIONS[action](request, services, caller, job_id)
+    _ACTIONS[action](services, caller, job_id)
     return RedirectResponse(local(back or f"{BASE}/jobs/{job_id}"), status_code=303)
 
 

@@ -11,15 +11,14 @@ from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse
 
 from strop.console.pages import page
-from strop.doors.services import Services
+from strop.locales import kept, msg
 from strop.schema.access import Caller
 from strop.schema.job import PHASE_WORDS, PREPARING_EVENT, TARGET_REACHED_EVENT, Job, JobStatus
 from strop.schema.submission import Submission
-from strop.store.curves import last_step, last_values, recent_mean
-from strop.store.events import list_events
-from strop.store.job_search import planned_steps
+from strop.service.services import Services
+from strop.store.events import find_progress, list_events, planned_steps
 from strop.store.jobs import get_job
-from strop.store.progress import find_progress
+from strop.store.metrics import last_step, last_values, recent_mean
 from strop.store.submissions import submissions_of
 
 MOVING = (JobStatus.PENDING, JobStatus.QUEUING, JobStatus.RUNNING, JobStatus.CANCELING)
@@ -46,7 +45,7 @@ class Progress:
     value: float | None
     validation: float | None
     target_reached: bool
-    phase: tuple[str, str] | None = None
+    phase: str | None = None
 
     @property
     def share(self) -> float:
@@ -125,7 +124,7 @@ def progress_of(session: Session, job: Job) -> Progress:
     )
 
 
-def phase_of(session: Session, job: Job, step: int) -> tuple[str, str] | None:
+def phase_of(session: Session, job: Job, step: int) -> str | None:
     """What the trainer said last that it is busy with: a phase, or what it prepares before there is any."""
     if job.status not in (JobStatus.RUNNING, JobStatus.CANCELING):
         return None
@@ -134,12 +133,13 @@ def phase_of(session: Session, job: Job, step: int) -> tuple[str, str] | None:
         said = list_events(session, job.job_id, kind=PREPARING_EVENT).items
         if not said or step:
             return None
-        return said[-1].message, said[-1].message_zh or said[-1].message
+        return kept(said[-1].message, said[-1].said)
     if at.done >= at.total:
         return None
-    en, zh = PHASE_WORDS.get(at.phase, (at.phase, at.phase))
-    far = f" {at.done}/{at.total}" if at.total > 1 else ""
-    return en + far, zh + far
+    phase = PHASE_WORDS.get(at.phase, at.phase)
+    if at.total <= 1:
+        return phase
+    return msg("{phase} {done}/{total}", phase=phase, done=at.done, total=at.total)
 
 
 def job_here(session: Session, job_id: str, caller: Caller) -> JobHere:

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from strop.console.access import COOKIE
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.doors.streams import EventStream
+from strop.console.requests import CallerHere, EventStream, ServicesHere
+from strop.service.services import Services
 from strop.store.database import Database
 from strop.store.jobs import get_job
-from strop.store.log_search import (
+from strop.store.keys import caller_in_session
+from strop.store.logs import (
     LEVELS,
     Line,
     WantedLines,
@@ -26,7 +27,6 @@ from strop.store.log_search import (
     log_components,
     new_lines,
 )
-from strop.store.sessions import caller_in_session
 
 router = APIRouter()
 

@@ -14,12 +14,11 @@ from starlette.responses import Response, StreamingResponse
 from strop.console.charts import ark_chart_groups, chart_groups
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import LARGEST
-from strop.doors.services import CallerHere, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
-from strop.store.curves import curve_names, last_step, thinned_curves
-from strop.store.job_search import find_jobs
-from strop.store.jobs import get_job
-from strop.store.metrics import step_metrics
+from strop.locales import msg
+from strop.store.jobs import find_jobs, get_job
+from strop.store.metrics import last_step, metric_names, step_metrics, thinned_curves
 from strop.tracing.ark_view import by_ark_name
 
 router = APIRouter()
@@ -38,7 +37,7 @@ def metrics_page(
 ) -> Response:
     with services.database.read() as session:
         here = job_here(session, job_id, caller)
-        names = curve_names(session, job_id)
+        names = metric_names(session, job_id)
         others = find_jobs(session, workspace_id=caller.workspace_id, limit=50).items
     grouped = ark_chart_groups if naming == "ark" else chart_groups
     return job_page(
@@ -64,7 +63,10 @@ def curves(
 ) -> Response:
     wanted = [name for name in names.split(",") if name]
     if len(wanted) > MAX_NAMES:
-        raise RequestError(f"{len(wanted)} curves at once", fix=f"ask for at most {MAX_NAMES}")
+        raise RequestError(
+            msg("{num_wanted} curves at once", num_wanted=len(wanted)),
+            fix=msg("ask for at most {max_names}", max_names=MAX_NAMES),
+        )
     with services.database.read() as session:
         get_job(session, job, workspace_id=caller.workspace_id)
         found = thinned_curves(session, job, wanted, since_step=since, num_points=points)
@@ -86,7 +88,7 @@ def download(services: ServicesHere, caller: CallerHere, job_id: str, naming: Na
     """Every value of every curve: `metric,step,value`."""
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
-        names = curve_names(session, job_id)
+        names = metric_names(session, job_id)
     shown = by_ark_name(names) if naming == "ark" else {name: name for name in names}
 
     def lines() -> Generator[str]:

@@ -13,14 +13,14 @@ from starlette.responses import RedirectResponse, Response
 
 from strop.console.job_frame import JobHere, job_here, job_page
 from strop.console.pages import BASE
-from strop.doors.dashscope import deployments
-from strop.doors.dashscope.models import export
-from strop.doors.openai import proxy as openai_proxy
-from strop.doors.services import CallerHere, Services, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.errors import RequestError
+from strop.locales import msg
 from strop.schema.deployment import Deployment
 from strop.schema.job import Checkpoint
 from strop.schema.model import NamedModel
+from strop.service import deployments, models
+from strop.service.services import Services
 from strop.store.checkpoints import best_checkpoint, list_checkpoints
 from strop.store.deployments import numbered_deployments
 from strop.store.jobs import get_job
@@ -35,8 +35,8 @@ MAX_DEPLOYMENTS = 200
 
 @router.get("/jobs/{job_id}/output")
 async def output_page(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    here, checkpoints, models, deployed = await run_in_threadpool(_read, services, caller, job_id)
-    tuned = {model.name for model in models}
+    here, checkpoints, published, deployed = await run_in_threadpool(_read, services, caller, job_id)
+    tuned = {model.name for model in published}
     return job_page(
         request,
         services,
@@ -44,11 +44,11 @@ async def output_page(request: Request, services: ServicesHere, caller: CallerHe
         "output",
         checkpoints=checkpoints,
         best=best_checkpoint(here.job, checkpoints),
-        models=models,
+        models=published,
         suggested=here.job.config.get("tuned_model_name") or job_id,
         of_base=[_served(services, one) for one in deployed if one.model_name == here.job.model],
         of_tuned=[_served(services, one) for one in deployed if one.model_name in tuned],
-        by_checkpoint=_by_checkpoint(models),
+        by_checkpoint=_by_checkpoint(published),
     )
 
 
@@ -66,7 +66,6 @@ def _read(
 
 @router.post("/jobs/{job_id}/publish")
 def publish(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
@@ -74,42 +73,37 @@ def publish(
     model_name: Annotated[str, Form(max_length=128)],
 ) -> Response:
     check_name(model_name)
-    export(request, services, caller, job_id, checkpoint, model_name)
+    models.publish(services, caller, job_id, checkpoint, model_name)
     return RedirectResponse(f"{BASE}/jobs/{job_id}/output", status_code=303)
 
 
 @router.post("/jobs/{job_id}/deploy")
 async def deploy(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     job_id: str,
     model_name: Annotated[str, Form(max_length=256)],
 ) -> Response:
-    await deploy_model(request, services, caller, {"model_name": model_name})
+    await deploy_model(services, caller, {"model_name": model_name})
     return RedirectResponse(f"{BASE}/jobs/{job_id}/output", status_code=303)
 
 
-async def deploy_model(
-    request: Request, services: Services, caller: CallerHere, asked: dict[str, Any]
-) -> None:
-    """As the API does.
-
-    Raises:
-        RequestError: a field that is none.
-    """
+async def deploy_model(services: Services, caller: CallerHere, fields: dict[str, Any]) -> None:
+    """Raises RequestError: a field of the form is invalid."""
     try:
-        wanted = deployments.Asked.model_validate(asked)
+        new = deployments.NewDeployment.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    await deployments.create(request, services, caller, wanted)
+        raise RequestError(
+            msg("{first}: {first2}", first=".".join(map(str, first["loc"])), first2=first["msg"])
+        ) from error
+    await deployments.create(services, caller, new)
 
 
 @router.post("/ask")
 async def ask(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
     """One deployed model's answer as a stream, as `/v1/chat/completions` gives it."""
-    return await openai_proxy.chat_completions(request, services, caller)
+    return await request.app.state.ask(request, services, caller)
 
 
 @router.get("/jobs/{job_id}/prompt")

@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from strop.console.job_frame import job_here, job_page
 from strop.console.job_trajectories import Key
+from strop.console.requests import CallerHere, ServicesHere
 from strop.console.words import pretty
-from strop.doors.services import CallerHere, ServicesHere
 from strop.schema.span import Placed, Span, SpanKind, SpanStatus
 from strop.store.spans import span_tree
 from strop.store.trajectory_lists import get_by_key

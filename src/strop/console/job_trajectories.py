@@ -19,13 +19,15 @@ from strop.console.chat import conversation
 from strop.console.drawings import histogram, scatter, shade
 from strop.console.job_frame import job_here, job_page
 from strop.console.pages import BASE, LARGEST
+from strop.console.requests import CallerHere, ServicesHere
 from strop.console.tokens import tokenizer_of, tokens_of
-from strop.doors.dashscope.replies import without_nulls
-from strop.doors.services import CallerHere, Services, ServicesHere
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.function import TaskStatus
 from strop.schema.job import Job
-from strop.service.job_views import trajectory_shown
+from strop.schema.responses import without_nulls
+from strop.service.job_history import trajectory_values
+from strop.service.services import Services
 from strop.store.jobs import get_job
 from strop.store.trajectory_lists import (
     Brief,
@@ -131,7 +133,8 @@ def samples_page(
             briefs = of_sample(session, job_id, sample, split=chosen)
             if not briefs:
                 raise MissingError(
-                    f"sample {sample!r} has no rollouts in {chosen}", fix="take one from the list"
+                    msg("sample {sample!r} has no rollouts in {chosen}", sample=sample, chosen=chosen),
+                    fix=msg("take one from the list"),
                 )
             return _sample_page(request, services, here, chosen, splits, sample, briefs)
         lines, following = list_samples(session, job_id, chosen, after=after, limit=PAGE_SIZE)
@@ -250,7 +253,7 @@ def raw(services: ServicesHere, caller: CallerHere, job_id: str, key: Key) -> Re
     with services.database.read() as session:
         get_job(session, job_id, workspace_id=caller.workspace_id)
         _, recorded = get_by_key(session, job_id, key)
-    body = orjson.dumps(without_nulls(trajectory_shown(recorded)), option=orjson.OPT_INDENT_2)
+    body = orjson.dumps(without_nulls(trajectory_values(recorded)), option=orjson.OPT_INDENT_2)
     return Response(body, media_type="application/json")
 
 

@@ -10,10 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.charts import chart_groups
 from strop.console.job_frame import JobHere, job_here, progress_of
 from strop.console.pages import BASE, page
-from strop.doors.services import CallerHere, ServicesHere
+from strop.console.requests import CallerHere, ServicesHere
 from strop.schema.job import JobStatus
-from strop.store.curves import curve_names
-from strop.store.job_search import find_jobs
+from strop.store.jobs import find_jobs
+from strop.store.metrics import metric_names
 from strop.store.submissions import submissions_of
 
 router = APIRouter()
@@ -79,7 +79,7 @@ def compare(
         return RedirectResponse(f"{BASE}/jobs", status_code=303)
     with services.database.read() as session:
         jobs = [job_here(session, job_id, caller) for job_id in wanted]
-        names = sorted({name for job_id in wanted for name in curve_names(session, job_id)})
+        names = sorted({name for job_id in wanted for name in metric_names(session, job_id)})
     algorithm = str(jobs[0].hyper_parameters.get("algorithm", ""))
     return page(
         request,

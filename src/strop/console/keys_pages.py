@@ -8,9 +8,9 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from strop.console.pages import BASE, page
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.errors import ConflictError, RequestError
-from strop.store.keys import create_key, list_keys, revoke_key
+from strop.console.requests import CallerHere, ServicesHere
+from strop.service import keys
+from strop.service.services import Services
 
 router = APIRouter()
 
@@ -24,23 +24,14 @@ def keys_page(request: Request, services: ServicesHere, caller: CallerHere) -> R
 def create(
     request: Request, services: ServicesHere, caller: CallerHere, name: Annotated[str, Form(max_length=100)]
 ) -> Response:
-    if not name.strip() or not name.isprintable():
-        raise RequestError(f"{name!r} is no name of a key", fix="take 1 to 100 characters")
-    with services.database.write() as session:
-        _, text = create_key(session, caller.workspace_id, name.strip())
-    return _page(request, services, caller, text)
+    return _page(request, services, caller, keys.create(services, caller, name))
 
 
 @router.post("/keys/{key_id}/revoke")
 def revoke(request: Request, services: ServicesHere, caller: CallerHere, key_id: str) -> Response:
-    if key_id == caller.key_id:
-        raise ConflictError("this is the key you signed in with", fix="sign in with another one first")
-    with services.database.write() as session:
-        revoke_key(session, key_id, workspace_id=caller.workspace_id)
+    keys.revoke(services, caller, key_id)
     return RedirectResponse(f"{BASE}/keys", status_code=303)
 
 
 def _page(request: Request, services: Services, caller: CallerHere, made: str | None) -> Response:
-    with services.database.read() as session:
-        keys = list_keys(session, caller.workspace_id)
-    return page(request, "keys.html", keys=keys, made=made)
+    return page(request, "keys.html", keys=keys.list_of(services, caller), made=made)

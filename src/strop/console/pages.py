@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 from strop import __version__
 from strop.console import words
 from strop.console.words import Say, language_of, say_in, theme_of
+from strop.locales import msg, rendered
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -27,23 +28,23 @@ LARGEST = 2**63 - 1
 """The largest number that a database takes; what an address asks for may be larger."""
 
 STATUS_WORDS = {
-    "PENDING": "待处理",
-    "QUEUING": "排队中",
-    "RUNNING": "运行中",
-    "SUSPENDED": "已暂停",
-    "CANCELING": "取消中",
-    "SUCCEEDED": "成功",
-    "FAILED": "失败",
-    "CANCELED": "已取消",
-    "DEPLOYING": "部署中",
-    "DELETING": "删除中",
-    "success": "成功",
-    "failed": "失败",
-    "starting": "启动中",
-    "active": "运行中",
-    "deleted": "已删除",
-    "BUILDING": "构建中",
-    "SUCCESS": "成功",
+    "PENDING": msg("pending"),
+    "QUEUING": msg("queuing"),
+    "RUNNING": msg("running"),
+    "SUSPENDED": msg("suspended"),
+    "CANCELING": msg("canceling"),
+    "SUCCEEDED": msg("succeeded"),
+    "FAILED": msg("failed"),
+    "CANCELED": msg("canceled"),
+    "DEPLOYING": msg("deploying"),
+    "DELETING": msg("deleting"),
+    "success": msg("success"),
+    "failed": msg("failed"),
+    "starting": msg("starting"),
+    "active": msg("active"),
+    "deleted": msg("deleted"),
+    "BUILDING": msg("building"),
+    "SUCCESS": msg("success"),
 }
 
 
@@ -97,15 +98,15 @@ def page(request: Request, template: str, *, http_status: int = 200, **values: A
         csrf=state.get("csrf", ""),
         duration=partial(words.duration, say=say),
         near=partial(words.shortened, home=request.app.state.services.settings.home),
-        status_word=partial(status_word, say=say),
+        status_word=partial(status_word, language=language),
         **values,
     )
     # A model may say half a character, "\ud800": no Unicode, and no reason to show nothing of the page.
     return HTMLResponse(text.encode("utf-8", "replace"), status_code=http_status)
 
 
-def status_word(status: str, say: Say) -> str:
-    return say(status.lower(), STATUS_WORDS.get(status, status))
+def status_word(status: str, language: str) -> str:
+    return str(rendered(STATUS_WORDS.get(status, status.lower()), language))
 
 
 def say_for(request: Request) -> Say:

@@ -11,13 +11,12 @@ from starlette.responses import RedirectResponse, Response
 from strop.console.job_output import MAX_DEPLOYMENTS, deploy_model
 from strop.console.jobs import leaves
 from strop.console.pages import BASE, page
-from strop.doors.dashscope import deployments, models
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.errors import ModelError
+from strop.console.requests import CallerHere, ServicesHere
 from strop.schema.deployment import Deployment
-from strop.schema.model import BUNDLED_NAMES, ModelKind, NamedModel
-from strop.store.deployments import numbered_deployments, served_from
-from strop.store.models import bundled_model, find_model, numbered_models
+from strop.schema.model import ModelKind, NamedModel
+from strop.service import deployments, models
+from strop.service.services import Services
+from strop.store.deployments import served_from
 
 router = APIRouter()
 
@@ -31,55 +30,42 @@ def models_page(
     caller: CallerHere,
     page_no: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
 ) -> Response:
-    with services.database.read() as session:
-        found, total = numbered_models(
-            session, workspace_id=caller.workspace_id, page_no=page_no, page_size=PAGE_SIZE
-        )
+    found, total = models.list_models(services, caller, page_no=page_no, page_size=PAGE_SIZE)
     more = page_no * PAGE_SIZE < total
-    shown = found if more else [*found, bundled_model()]
-    return page(request, "models.html", models=shown, page_no=page_no, more=more, kinds=ModelKind)
+    return page(request, "models.html", models=found, page_no=page_no, more=more, kinds=ModelKind)
 
 
 @router.get("/models/{name}")
 def model_page(request: Request, services: ServicesHere, caller: CallerHere, name: str) -> Response:
+    model = models.get(services, caller, name)
     with services.database.read() as session:
-        model = bundled_model() if name.lower() in BUNDLED_NAMES else None
-        model = model or find_model(session, name, workspace_id=caller.workspace_id)
         served = served_from(session, name, workspace_id=caller.workspace_id)
-    if model is None:
-        raise ModelError(f"there is no model {name!r}", fix="take one from the list of models")
     return page(request, "model.html", model=model, served=served, kinds=ModelKind, config=_config(model))
 
 
 @router.post("/models/{name}/deploy")
 async def deploy(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     name: str,
     suffix: Annotated[str, Form(max_length=32)] = "",
     capacity: Annotated[int, Form()] = 1,
 ) -> Response:
-    asked: dict[str, Any] = {"model_name": name, "capacity": capacity, "suffix": suffix or None}
-    await deploy_model(request, services, caller, asked)
+    await deploy_model(services, caller, {"model_name": name, "capacity": capacity, "suffix": suffix or None})
     return RedirectResponse(f"{BASE}/deployments", status_code=303)
 
 
 @router.post("/models/{name}/delete")
-def delete_model(request: Request, services: ServicesHere, caller: CallerHere, name: str) -> Response:
-    models.delete(request, services, caller, name)
+def delete_model(services: ServicesHere, caller: CallerHere, name: str) -> Response:
+    models.delete(services, caller, name)
     return RedirectResponse(f"{BASE}/models", status_code=303)
 
 
 @router.get("/deployments")
 async def deployments_page(request: Request, services: ServicesHere, caller: CallerHere) -> Response:
-    def read() -> list[Deployment]:
-        with services.database.read() as session:
-            return numbered_deployments(
-                session, workspace_id=caller.workspace_id, page_no=1, page_size=MAX_DEPLOYMENTS
-            )[0]
-
-    found = await run_in_threadpool(read)
+    found, _ = await run_in_threadpool(
+        deployments.list_deployments, services, caller, page_no=1, page_size=MAX_DEPLOYMENTS
+    )
     rows = [_row(services, caller, one) for one in found]
     template = "_deployments.html" if request.headers.get("hx-request") else "deployments.html"
     moves = any(row["ready"] != row["one"].capacity for row in rows)
@@ -98,21 +84,18 @@ def _row(services: Services, caller: CallerHere, one: Deployment) -> dict[str, A
 
 @router.post("/deployments/{name}/scale")
 async def scale(
-    request: Request,
     services: ServicesHere,
     caller: CallerHere,
     name: str,
     capacity: Annotated[int, Form(ge=1, le=deployments.MAX_CAPACITY)],
 ) -> Response:
-    await deployments.scale(request, services, caller, name, deployments.Scaled(capacity=capacity))
+    await deployments.scale(services, caller, name, capacity)
     return RedirectResponse(f"{BASE}/deployments", status_code=303)
 
 
 @router.post("/deployments/{name}/delete")
-async def delete_deployment(
-    request: Request, services: ServicesHere, caller: CallerHere, name: str
-) -> Response:
-    await deployments.delete(request, services, caller, name)
+async def delete_deployment(services: ServicesHere, caller: CallerHere, name: str) -> Response:
+    await deployments.delete(services, caller, name)
     return RedirectResponse(f"{BASE}/deployments", status_code=303)
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup, escape
 from starlette.requests import Request
 
-from strop.bilingual import LANGUAGES, accepted_language
+from strop.locales import accepted_language, languages, msg, rendered
 
 THEMES = ("auto", "light", "dark")
 LANGUAGE_COOKIE = "strop_language"
@@ -22,20 +22,35 @@ THEME_COOKIE = "strop_theme"
 
 _TOO_DEEP = "[…]"
 
-Say = Callable[[str, str], str]
-"""(English, Chinese) -> the one that is wanted."""
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A template and its parameters, as `locales.msg` takes them -> the sentence in a page's language."""
+
+    language: str
+
+    def __call__(self, template: str, /, **params: Any) -> str:
+        return self.said(msg(template, **params))
+
+    def said(self, text: str | None) -> str:
+        """A text that may be a message."""
+        return "" if text is None else str(rendered(text, self.language))
+
+    def pick(self, english: str, chinese: str) -> str:
+        """Of a text that is kept in both languages."""
+        return chinese if self.language == "zh" else english
 
 
 def language_of(request: Request) -> str:
     """As chosen on a page, else the first of the browser's languages that there is, else English."""
     chosen = request.cookies.get(LANGUAGE_COOKIE)
-    if chosen in LANGUAGES:
+    if chosen in languages():
         return chosen
     return accepted_language(request.headers.get("accept-language", ""))
 
 
 def say_in(language: str) -> Say:
-    return (lambda en, zh: zh) if language == "zh" else (lambda en, zh: en)
+    return Say(language)
 
 
 def theme_of(request: Request) -> str:
@@ -89,13 +104,13 @@ def duration(seconds: float | None, say: Say) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
-        return f"{seconds:.1f} {say('s', '秒')}"
+        return f"{seconds:.1f} {say('s')}"
     whole = round(seconds)
     parts = (
-        (whole // 86400, say("d", "天")),
-        (whole // 3600 % 24, say("h", "小时")),
-        (whole // 60 % 60, say("min", "分")),
-        (whole % 60, say("s", "秒")),
+        (whole // 86400, say("d")),
+        (whole // 3600 % 24, say("h")),
+        (whole // 60 % 60, say("min")),
+        (whole % 60, say("s")),
     )
     first = next(index for index, (amount, _) in enumerate(parts) if amount)
     return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount)

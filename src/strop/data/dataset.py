@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from strop.bilingual import both
+from strop.data.reading import Rows, read_samples
 from strop.data.row_files import count_rows as count_rows
 from strop.data.row_files import numbered_lines as numbered_lines
-from strop.data.rows import read_row
 from strop.errors import DataError, Problem, StropError
+from strop.locales import msg
 from strop.schema.sample import Sample
 
 Item = TypeVar("Item", default=Sample)
@@ -45,11 +45,13 @@ class Draw(Generic[Item]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset(Generic[Item]):
-    """All samples of a file, in its order. `notes` are sentences a person should read."""
+    """All samples of a file, in its order. `notes` are sentences a person should read; `hashes` has the
+    SHA-256 of each file that was read, by its path."""
 
     path: Path
     samples: tuple[Item, ...]
     notes: tuple[str, ...] = ()
+    hashes: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -99,31 +101,36 @@ def load_dataset(path: Path, *, max_prompt_length: int, prompt_length: PromptLen
     Raises:
         DataError: every bad row, each with `file:line`, field and fix.
     """
-    samples: list[Sample] = []
-    problems: list[Problem] = []
-    unread: dict[str, int] = {}
-    for number, line in numbered_lines(path):
-        place = f"{path}:{number}"
-        sample, found, extra_keys = read_row(line, place, row=number, file_stem=path.stem)
-        problems += found
-        for key in extra_keys:
-            unread[key] = unread.get(key, 0) + 1
-        if sample is not None:
-            samples.append(sample)
-            problems += _length_problems(sample, place, max_prompt_length, prompt_length)
-    problems += _repeated_ids(samples, path)
-    if not samples and not problems:
-        problems.append(Problem(place=str(path), message="no rows", fix="write one JSON object a line"))
+    rows = read_samples(path)
+    return dataset_of(rows, max_prompt_length=max_prompt_length, prompt_length=prompt_length)
+
+
+def dataset_of(rows: Rows[Sample], *, max_prompt_length: int, prompt_length: PromptLength) -> Dataset:
+    """As `load_dataset`, of a file that has been read."""
+    path = rows.path
+    problems = [*rows.problems]
+    for sample in rows.good:
+        problems += _length_problems(sample, f"{path}:{sample.row}", max_prompt_length, prompt_length)
     if problems:
-        raise DataError(str(path), problems)
+        raise DataError(str(path), sorted(problems, key=row_of))
     notes = [
-        both(
-            f"{path}: the key {key!r} of {count} rows is not handed to functions; move it into rollout_extra",
-            f"{path}：{count} 行的键 {key!r} 不会传给函数；请移入 rollout_extra",
+        msg(
+            "{path}: functions do not get the key {key!r} (rows that have it: {count}); move "
+            "it into rollout_extra",
+            path=path,
+            key=key,
+            count=count,
         )
-        for key, count in unread.items()
+        for key, count in rows.unread.items()
     ]
-    return Dataset(path=path, samples=tuple(samples), notes=(*notes, *_repeated_prompts(samples, path)))
+    notes += _repeated_prompts(rows.good, path)
+    return Dataset(path=path, samples=rows.good, notes=tuple(notes), hashes={str(path): rows.sha256})
+
+
+def row_of(problem: Problem) -> int:
+    """The row that a problem is of; 0 for the whole file."""
+    row = problem.place.rpartition(":")[2]
+    return int(row) if row.isdigit() else 0
 
 
 def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> Dataset[Item]:
@@ -140,8 +147,8 @@ def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> D
         for item in part.samples:
             before = first.setdefault(id_of(item), part.path)
             if before is not part.path:
-                message = f"sample_id: {id_of(item)!r} is also an id of {before}"
-                fix = "give each row its own, or rename one of the files: ids are made of a file's name"
+                message = f"sample_id: {id_of(item)!r} is also used in {before}"
+                fix = "give each row its own, or rename one of the files: ids are made from the file's name"
                 problems.append(Problem(place=str(part.path), message=message, fix=fix))
     if problems:
         raise DataError(str(parts[-1].path), problems)
@@ -149,6 +156,7 @@ def joined(parts: Sequence[Dataset[Item]], *, id_of: Callable[[Item], str]) -> D
         path=parts[0].path,
         samples=tuple(item for part in parts for item in part.samples),
         notes=tuple(note for part in parts for note in part.notes),
+        hashes={path: sha256 for part in parts for path, sha256 in part.hashes.items()},
     )
 
 
@@ -159,11 +167,14 @@ def overlap_notes(training: Dataset, validation: Dataset) -> tuple[str, ...]:
     if not repeated:
         return ()
     return (
-        both(
-            f"{validation.path}: {len(repeated)} of {len(validation)} prompts are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
-            f"{validation.path}：{len(validation)} 条提示词中有 {len(repeated)} 条也在 {training.path} 中"
-            f"（首条：第 {repeated[0]} 行）；在其上验证说明不了什么",
+        msg(
+            "{path}: {num_repeated} of {num_validation} prompts are also in {path2} (first: "
+            "row {repeated}); validating on them says little",
+            path=validation.path,
+            num_repeated=len(repeated),
+            num_validation=len(validation),
+            path2=training.path,
+            repeated=repeated[0],
         ),
     )
 
@@ -174,25 +185,12 @@ def _length_problems(
     try:
         length = prompt_length(sample.messages, sample.tools)
     except (StropError, ValueError) as error:
-        message = f"messages: the model's chat template refuses them: {error}"
+        message = f"messages: the model's chat template rejects them: {error}"
         return [Problem(place=place, message=message)]
     if length <= max_prompt_length:
         return []
     message = f"messages: the prompt has {length} tokens, max_prompt_length is {max_prompt_length}"
-    return [Problem(place=place, message=message, fix="shorten it or raise max_prompt_length")]
-
-
-def _repeated_ids(samples: Iterable[Sample], path: Path) -> list[Problem]:
-    first: dict[str, int] = {}
-    problems: list[Problem] = []
-    for sample in samples:
-        row = first.setdefault(sample.sample_id, sample.row)
-        if row != sample.row:
-            message = f"sample_id: {sample.sample_id!r} is already the id of row {row}"
-            problems.append(
-                Problem(place=f"{path}:{sample.row}", message=message, fix="give each row its own")
-            )
-    return problems
+    return [Problem(place=place, message=message, fix=msg("shorten it or raise max_prompt_length"))]
 
 
 def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
@@ -206,9 +204,13 @@ def _repeated_prompts(samples: Iterable[Sample], path: Path) -> list[str]:
         return []
     row, again = repeats[0]
     return [
-        both(
-            f"{path}: {len(repeats)} prompts stand there before (first: row {again} repeats row {row})",
-            f"{path}：{len(repeats)} 条提示词重复（首条：第 {again} 行与第 {row} 行相同）",
+        msg(
+            "{path}: prompts that repeat an earlier one: {num_repeats} (first: row {again} "
+            "repeats row {row})",
+            path=path,
+            num_repeats=len(repeats),
+            again=again,
+            row=row,
         )
     ]
 

@@ -6,14 +6,15 @@ starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from strop.bilingual import both
-from strop.data.dataset import Dataset, numbered_lines
-from strop.data.offline_rows import OfflineRow, read_offline_row
+from strop.data.dataset import Dataset, row_of
+from strop.data.offline_rows import OfflineRow
+from strop.data.reading import Rows, read_offline
 from strop.errors import DataError, Problem, StropError
+from strop.locales import msg
 from strop.schema import batch
 from strop.schema.example import Answer, Example
 from strop.schema.training import TrainingType
@@ -40,57 +41,62 @@ def load_examples(path: Path, form: TrainingType, *, max_length: int, tokens: To
     Raises:
         DataError: every bad row, each with `file:line`, field and fix.
     """
+    return examples_of(read_offline(path, form), max_length=max_length, tokens=tokens)
+
+
+def examples_of(rows: Rows[OfflineRow], *, max_length: int, tokens: Tokens) -> Dataset[Example]:
+    """As `load_examples`, of a file that has been read."""
+    path = rows.path
     examples: list[Example] = []
-    problems: list[Problem] = []
-    unread: dict[str, int] = {}
+    problems = [*rows.problems]
     silent: list[int] = []
     cut_short: list[int] = []
-    for number, line in numbered_lines(path):
-        place = f"{path}:{number}"
-        row, found, extra = read_offline_row(line, place, row=number, file_stem=path.stem, form=form)
-        problems += found
-        for key in extra:
-            unread[key] = unread.get(key, 0) + 1
-        if row is None:
-            continue
+    for row in rows.good:
+        place = f"{path}:{row.row}"
         try:
-            made, complete = _examples(row, number, max_length, tokens)
+            made, complete = _examples(row, row.row, max_length, tokens)
         except (StropError, ValueError) as error:
-            problems.append(Problem(place=place, message=f"messages: {error}"))
+            problems.append(Problem(place=place, message=msg("messages: {error}", error=error)))
             continue
         problems += [problem for one in made if (problem := _too_long(one, place, max_length))]
         examples += made
-        silent += [] if made else [number]
-        cut_short += [] if complete else [number]
+        silent += [] if made else [row.row]
+        cut_short += [] if complete else [row.row]
     if not examples and not problems:
-        problems.append(Problem(place=str(path), message="no rows that teach anything", fix="add some"))
-    problems += _repeated_ids(examples, path)
+        problems.append(Problem(place=str(path), message=msg("no row teaches anything"), fix=msg("add some")))
     if problems:
-        raise DataError(str(path), problems)
+        raise DataError(str(path), sorted(problems, key=row_of))
     notes: list[str] = [
-        both(
-            f"{path}: the key {key!r} of {count} rows is not read",
-            f"{path}：{count} 行的键 {key!r} 不会被读取",
+        msg(
+            "{path}: the key {key!r} is not read (rows that have it: {count})",
+            path=path,
+            key=key,
+            count=count,
         )
-        for key, count in unread.items()
+        for key, count in rows.unread.items()
     ]
     if silent:
         notes.append(
-            both(
-                f"{path}: {len(silent)} rows teach nothing: no text, or equal scores (first: {silent[0]})",
-                f"{path}：{len(silent)} 行没有可学内容：无文本或分数相同（首行：{silent[0]}）",
+            msg(
+                "{path}: rows that teach nothing, without text or with equal scores: "
+                "{num_silent} (first: row {silent})",
+                path=path,
+                num_silent=len(silent),
+                silent=silent[0],
             )
         )
     if cut_short:
         notes.append(
-            both(
-                f"{path}: of {len(cut_short)} rows the chat template leaves out a part of an answer (first: "
-                f"row {cut_short[0]}), which is not taught",
-                f"{path}：对话模板略去了 {len(cut_short)} 行中回答的一部分（首行：{cut_short[0]}），"
-                "该部分不参与训练",
+            msg(
+                "{path}: rows in which the chat template leaves out part of an answer, which "
+                "is not taught: {num_cut_short} (first: row {cut_short})",
+                path=path,
+                num_cut_short=len(cut_short),
+                cut_short=cut_short[0],
             )
         )
-    return Dataset(path=path, samples=tuple(examples), notes=tuple(notes))
+    hashes = {str(path): rows.sha256}
+    return Dataset(path=path, samples=tuple(examples), notes=tuple(notes), hashes=hashes)
 
 
 def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> tuple[str, ...]:
@@ -100,11 +106,14 @@ def overlap_notes(training: Dataset[Example], validation: Dataset[Example]) -> t
     if not repeated:
         return ()
     return (
-        both(
-            f"{validation.path}: {len(repeated)} of {len(validation)} rows are also in {training.path} "
-            f"(first: row {repeated[0]}); validation on them says little",
-            f"{validation.path}：{len(validation)} 行中有 {len(repeated)} 行也在 {training.path} 中（首行："
-            f"{repeated[0]}）；在其上验证说明不了什么",
+        msg(
+            "{path}: {num_repeated} of {num_validation} rows are also in {path2} (first: row "
+            "{repeated}); validating on them says little",
+            path=validation.path,
+            num_repeated=len(repeated),
+            num_validation=len(validation),
+            path2=training.path,
+            repeated=repeated[0],
         ),
     )
 
@@ -223,16 +232,4 @@ def _too_long(example: Example, place: str, max_length: int) -> Problem | None:
     if longest <= max_length:
         return None
     message = f"messages: the conversation has {longest} tokens, max_length is {max_length}"
-    return Problem(place=place, message=message, fix="shorten it or raise max_length")
-
-
-def _repeated_ids(examples: Iterable[Example], path: Path) -> list[Problem]:
-    first: dict[str, int] = {}
-    problems: list[Problem] = []
-    for example in examples:
-        row = first.setdefault(example.example_id, example.row)
-        if row != example.row:
-            message = f"sample_id: {example.example_id!r} is already the id of row {row}"
-            place = f"{path}:{example.row}"
-            problems.append(Problem(place=place, message=message, fix="give each row its own"))
-    return problems
+    return Problem(place=place, message=message, fix=msg("shorten it or raise max_length"))

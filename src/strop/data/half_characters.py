@@ -14,10 +14,10 @@ def half_character(text: str) -> str | None:
     r"""What to say of the first one; None where all are whole.
 
     >>> half_character("whole"), half_character("half \ud83d")
-    (None, "holds half a character, '\\ud83d'")
+    (None, "contains half a character, '\\ud83d'")
     """
     found = _HALF.search(text)
-    return None if found is None else f"holds half a character, {found[0]!r}"
+    return None if found is None else f"contains half a character, {found[0]!r}"
 
 
 HALF_FIX = "write the whole character: in JSON and YAML two \\u escapes make one, or write it as it is"

@@ -7,7 +7,7 @@ are better (DPO), a text (continued pre-training). For `data.examples`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from strop.data.row_json import BadLine, parse_line
@@ -22,6 +22,7 @@ from strop.data.rows import (
     tool_problems,
 )
 from strop.errors import Problem
+from strop.locales import msg
 from strop.schema.training import TrainingType
 
 WEIGHTS = ("weight", "loss_weight")
@@ -61,6 +62,7 @@ class OfflineRow:
     """
 
     row_id: str
+    row: int = 0
     messages: list[Row]
     tools: list[Row] | None = None
     weights: dict[int, float]
@@ -90,7 +92,7 @@ def read_offline_row(
     read = {TrainingType.SFT: _conversation, TrainingType.DPO: _preference}.get(form, _text)
     made, problems = read(record, place, row_id)
     problems = [*problems, *id_problems(record, place), *typos]
-    return (None, problems, []) if problems else (made, [], unread)
+    return (None, problems, []) if problems else (replace(made, row=row), [], unread)
 
 
 def _text(record: Row, place: str, row_id: str) -> tuple[OfflineRow, list[Problem]]:
@@ -98,10 +100,10 @@ def _text(record: Row, place: str, row_id: str) -> tuple[OfflineRow, list[Proble
     if not isinstance(text, str):
         found = f"expected text, found {kind_of(text)}" if "text" in record else "missing"
         return _nothing(row_id), [
-            Problem(place=place, message=f"text: {found}", fix='{"text": "A paragraph."}')
+            Problem(place=place, message=msg("text: {found}", found=found), fix='{"text": "A paragraph."}')
         ]
     if not text.strip():
-        return _nothing(row_id), [Problem(place=place, message="text: empty", fix="remove the row")]
+        return _nothing(row_id), [Problem(place=place, message=msg("text: empty"), fix=msg("remove the row"))]
     return OfflineRow(row_id=row_id, messages=[], weights={}, text=text), []
 
 
@@ -121,8 +123,10 @@ def _conversation(record: Row, place: str, row_id: str) -> tuple[OfflineRow, lis
             weights[index] = weight
         messages.append({key: value for key, value in message.items() if key not in WEIGHTS})
     if not problems and not any(weights.values()):
-        message = "messages: every answer has weight 0, so nothing is taught"
-        problems.append(Problem(place=place, message=message, fix="remove the row, or give one a weight"))
+        message = "messages: every answer has weight 0, so nothing is learned"
+        problems.append(
+            Problem(place=place, message=message, fix=msg("remove the row, or give one a weight"))
+        )
     tools = record.get("tools") or None
     return OfflineRow(row_id=row_id, messages=messages, tools=tools, weights=weights), problems
 
@@ -133,8 +137,8 @@ def _weight(message: Row, field: str, place: str) -> tuple[float, list[Problem]]
     if not given:
         return 1.0, []
     if len(given) > 1:
-        text = f"{field}: 'weight' and 'loss_weight' are one thing"
-        return 1.0, [Problem(place=place, message=text, fix="keep one of them")]
+        text = f"{field}: 'weight' and 'loss_weight' are the same setting"
+        return 1.0, [Problem(place=place, message=text, fix=msg("keep one of them"))]
     value = message[given[0]]
     if not _is_number(value, 0.0, 1.0):
         text = f"{field}.{given[0]}: expected a number from 0 to 1, found {kind_of(value)}"
@@ -143,7 +147,7 @@ def _weight(message: Row, field: str, place: str) -> tuple[float, list[Problem]]
         text = (
             f"{field}.{given[0]}: only answers of the assistant are taught, this is from {message['role']!r}"
         )
-        return 1.0, [Problem(place=place, message=text, fix="remove it")]
+        return 1.0, [Problem(place=place, message=text, fix=msg("remove it"))]
     return float(value), []
 
 
@@ -164,7 +168,7 @@ def _preference(record: Row, place: str, row_id: str) -> tuple[OfflineRow, list[
             candidates, problems = _scored(last, field, place)
     else:
         fix = 'e.g. "chosen": "It is 4.", "rejected": "No idea."'
-        candidates, problems = (), [Problem(place=place, message="chosen: missing", fix=fix)]
+        candidates, problems = (), [Problem(place=place, message=msg("chosen: missing"), fix=fix)]
     problems = [
         *message_problems(prompt, place, last=ANSWERABLE),
         *tool_problems(record.get("tools"), place),
@@ -191,14 +195,14 @@ def _pair(holder: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
         problems += complaints
         candidates.append(Candidate(message=message, score=score))
     if not problems and candidates[0].message == candidates[1].message:
-        text = f"{field}chosen: is the same as rejected, so neither is preferred"
-        problems.append(Problem(place=place, message=text, fix="remove the row"))
+        text = f"{field}chosen: equals rejected, so neither is preferred"
+        problems.append(Problem(place=place, message=text, fix=msg("remove the row")))
     return tuple(candidates), problems
 
 
 def _answer(value: object, field: str, place: str) -> tuple[Row, list[Problem]]:
     if value is None:
-        return {}, [Problem(place=place, message=f"{field}: missing", fix=_ANSWER_EXAMPLE)]
+        return {}, [Problem(place=place, message=msg("{field}: missing", field=field), fix=_ANSWER_EXAMPLE)]
     entry: object = value
     if isinstance(value, str):
         entry = {"role": "assistant", "content": value}
@@ -218,7 +222,11 @@ def _scored(last: Row, field: str, place: str) -> tuple[tuple[Candidate, ...], l
     entries = last.get(name)
     if not isinstance(entries, list):
         fix = f"give it chosen and rejected, or choices: 2 to {MAX_CANDIDATES} answers with scores"
-        return (), [Problem(place=place, message=f"{field}: one answer alone is no preference", fix=fix)]
+        return (), [
+            Problem(
+                place=place, message=msg("{field}: a single answer is not a preference", field=field), fix=fix
+            )
+        ]
     items = cast("list[object]", entries)
     if not 2 <= len(items) <= MAX_CANDIDATES:
         text = f"{field}.{name}: expected 2 to {MAX_CANDIDATES} candidates, found {len(items)}"
@@ -247,7 +255,7 @@ def _candidate(item: object, field: str, place: str) -> tuple[Candidate, list[Pr
     message, problems = _answer(values, field, place)
     if unscored or not _is_number(score, 0.0, 1.0):
         found = "missing" if unscored else f"expected a number from 0 to 1, found {kind_of(score)}"
-        problems.append(Problem(place=place, message=f"{field}.score: {found}"))
+        problems.append(Problem(place=place, message=msg("{field}.score: {found}", field=field, found=found)))
     if mask not in (0, 1):
         text = f"{field}.lm_loss_mask: expected 0 or 1, found {kind_of(mask)}"
         problems.append(Problem(place=place, message=text))

@@ -6,13 +6,14 @@ The kind is told by the first bytes, never by the name. pyarrow is loaded for Pa
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 from strop.errors import DataError, Problem
 
@@ -23,23 +24,34 @@ MAX_UNPACKED_BYTES = 8 * 1024**3
 _BOM = b"\xef\xbb\xbf"
 _GZIP, _PARQUET, _ZIP = b"\x1f\x8b", b"PAR1", b"PK\x03\x04"
 _BATCH_ROWS = 256
+_CHUNK_BYTES = 1024**2
 
 
-def numbered_lines(path: Path, *, max_unpacked_bytes: int | None = None) -> Iterator[tuple[int, bytes]]:
+class Digest(Protocol):
+    """One of `hashlib`'s."""
+
+    def update(self, data: Any, /) -> None: ...
+
+
+def numbered_lines(
+    path: Path, *, max_unpacked_bytes: int | None = None, digest: Digest | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Rows with their numbers, from 1; in text that is the line, and blank ones are left out.
 
-    `max_unpacked_bytes` is of gzip and Parquet; None takes `MAX_UNPACKED_BYTES`.
+    `max_unpacked_bytes` is of gzip and Parquet; None takes `MAX_UNPACKED_BYTES`. `digest` has seen the whole
+    file, as it is on the disk, when its last row has been taken.
 
     Raises:
         DataError: the file cannot be read, is damaged, or is of another kind.
     """
     limit = MAX_UNPACKED_BYTES if max_unpacked_bytes is None else max_unpacked_bytes
     try:
-        with path.open("rb") as file:
-            kind = file.read(4)
-            file.seek(0)
+        with path.open("rb", buffering=0) as raw, io.BufferedReader(_Hashed(raw, digest)) as file:
+            kind = file.peek(4)[:4]
             if kind == _PARQUET:
                 yield from _parquet(path, limit)
+                while file.read(_CHUNK_BYTES):  # pyarrow jumps about in it
+                    pass
             elif kind.startswith(_GZIP):
                 with gzip.open(file) as unpacked:
                     yield from _text(cast("IO[bytes]", unpacked), path, limit)
@@ -49,6 +61,24 @@ def numbered_lines(path: Path, *, max_unpacked_bytes: int | None = None) -> Iter
         raise _refusal(path, f"the gzip file is damaged: {error}", "pack it again") from error
     except OSError as error:
         raise _refusal(path, f"cannot be read: {error.strerror or error}") from error
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose bytes go through a digest as they are read."""
+
+    def __init__(self, file: io.FileIO, digest: Digest | None) -> None:
+        super().__init__()
+        self._file = file
+        self._digest = digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = self._file.readinto(buffer) or 0
+        if self._digest is not None:
+            self._digest.update(memoryview(buffer)[:count])
+        return count
 
 
 def count_rows(path: Path) -> int:
@@ -73,7 +103,7 @@ def _text(file: IO[bytes], path: Path, limit: int | None) -> Iterator[tuple[int,
         if len(line) > MAX_LINE_BYTES:
             place = f"{path}:{number}"
             raise _refusal(
-                path, f"a line of more than {MAX_LINE_BYTES // 1024**2} MiB", "one row a line", place
+                path, f"a line longer than {MAX_LINE_BYTES // 1024**2} MiB", "one row a line", place
             )
         if limit is not None and num_bytes > limit:
             raise _too_much(path, limit)
@@ -94,7 +124,7 @@ def _not_json_lines(first: bytes) -> tuple[str, str] | None:
     if first.lstrip().startswith(b"["):
         return (
             "the file is one JSON array",
-            "write one JSON object a line, without brackets and commas around",
+            "write one JSON object per line, without brackets and commas around them",
         )
     return None
 
@@ -133,7 +163,7 @@ def _parts(batch: Any, path: Path, before: int) -> Iterator[list[dict[str, objec
         if _text_bytes(row.columns) > MAX_LINE_BYTES:
             place = f"{path}:{before + at + 1}"
             raise _refusal(
-                path, f"a row of more than {MAX_LINE_BYTES // 1024**2} MiB", "split its text", place
+                path, f"a row larger than {MAX_LINE_BYTES // 1024**2} MiB", "split its text", place
             )
         yield row.to_pylist()
 
@@ -190,7 +220,7 @@ def _json(row: object, place: str, path: Path) -> bytes:
         return json.dumps(_without_nulls(row), default=_plain, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError) as error:
         raise _refusal(
-            path, f"a value that JSON does not have: {error}", "leave the column out", place
+            path, f"a value that JSON cannot express: {error}", "leave the column out", place
         ) from error
 
 

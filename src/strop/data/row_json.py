@@ -56,7 +56,7 @@ def _constant(name: str) -> object:
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise BadLine(f"{text[:40]} is too large a number", "write less than 1e308, or text")
+        raise BadLine(f"{text[:40]} is too large for a number", "write less than 1e308, or text")
     return value
 
 
@@ -70,7 +70,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise BadLine(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice")
+        raise BadLine(f"the key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
     return record
 
 
@@ -97,4 +97,4 @@ def _texts(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _too_deep() -> BadLine:
-    return BadLine(f"not usable: nested too deeply, beyond {MAX_DEPTH} levels", "flatten it")
+    return BadLine(f"nested more than {MAX_DEPTH} levels deep", "flatten it")

@@ -14,7 +14,7 @@ MAX_CHARS = 4000
 """Of an answer are looked at; what is behind it says the same."""
 
 _MIN_WORDS = 6
-"""Below it shares of words say nothing."""
+"""Shares of words mean nothing below it."""
 
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _MARKUP = re.compile(r"[*_#`|~>]{1,3}|^\s*[-+]\s|^\s*\d+\.\s|</?[a-z]+>", re.MULTILINE)
@@ -104,7 +104,7 @@ def markup(text: str) -> float:
 
 
 def is_garbled(text: str) -> bool:
-    """Whether much of it is no writing: broken characters, or scripts mixed within words.
+    """Whether much of it is not writing: broken characters, or scripts mixed within words.
 
     >>> is_garbled("plain words, 中文 too"), is_garbled("ab\\ufffdc \\ufffd\\ufffd zл漢x")
     (False, True)

@@ -9,7 +9,7 @@ from strop.diagnosis.hacks import HACKS
 from strop.diagnosis.record import Record
 from strop.diagnosis.rules import TROUBLES, Rule, Seen
 from strop.diagnosis.texts import RULES
-from strop.schema.finding import Evidence, Finding
+from strop.schema.finding import Evidence, Finding, Text
 from strop.schema.trajectory import Group
 
 QUIET_STEPS = 3
@@ -59,7 +59,7 @@ class Doctor:
             severity=RULES[name].severity,
             first_step=known.first_step if known is not None else step,
             last_step=step,
-            summary=seen.summary,
+            summary=Text.of(seen.summary),
             evidence=Evidence(
                 curves=[curve for curve in seen.curves if curve.points],
                 trajectories=seen.trajectories,

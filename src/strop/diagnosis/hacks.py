@@ -26,7 +26,8 @@ from strop.diagnosis.rules import (
     validation_gain,
 )
 from strop.diagnosis.stats import trend
-from strop.schema.finding import Text, Witness
+from strop.locales import Message, msg
+from strop.schema.finding import Witness
 
 _PAID = 0.3
 _WAIT = 30
@@ -44,9 +45,10 @@ def length_explosion(record: Record) -> Seen | None:
     if _paid(record, "length") < _PAID or _is_learning(record):
         return None
     return Seen(
-        summary=Text(
-            en=f"answers grew from {newest[0]:.0f} to {newest[-1]:.0f} tokens, and length earns",
-            zh=f"回答由 {newest[0]:.0f} 增至 {newest[-1]:.0f} 个词元，且越长得分越高",
+        summary=msg(
+            "answers grew from {newest:.0f} to {newest2:.0f} tokens, and length earns",
+            newest=newest[0],
+            newest2=newest[-1],
         ),
         curves=[record.shown(LENGTH), record.shown(REWARD), validation_curve(record)],
         trajectories=record.worst(
@@ -63,9 +65,8 @@ def keyword_stuffing(record: Record) -> Seen | None:
         "top_word",
         least=0.25,
         factor=1.6,
-        sentence=(
-            "one word makes up {now:.0%} of an answer, {before:.0%} at first",
-            "单个词占回答的 {now:.0%}，起初为 {before:.0%}",
+        sentence=lambda now, before: msg(
+            "one word makes up {now:.0%} of an answer, {before:.0%} at first", now=now, before=before
         ),
         of=lambda one: one.top_word,
     )
@@ -78,9 +79,8 @@ def format_marks(record: Record) -> Seen | None:
         "markup",
         least=0.15,
         factor=2.0,
-        sentence=(
-            "{now:.2f} marks of format a word, {before:.2f} at first",
-            "每个词 {now:.2f} 个格式标记，起初为 {before:.2f}",
+        sentence=lambda now, before: msg(
+            "{now:.2f} marks of format a word, {before:.2f} at first", now=now, before=before
         ),
         of=lambda one: one.markup,
     )
@@ -93,9 +93,8 @@ def parroting(record: Record) -> Seen | None:
         "repetition",
         least=0.3,
         factor=2.0,
-        sentence=(
-            "{now:.0%} of an answer was said in it before, {before:.0%} at first",
-            "回答中 {now:.0%} 为重复内容，起初为 {before:.0%}",
+        sentence=lambda now, before: msg(
+            "{now:.0%} of an answer was said in it before, {before:.0%} at first", now=now, before=before
         ),
         of=lambda one: one.repetition,
     )
@@ -114,9 +113,10 @@ def empty_answers(record: Record) -> Seen | None:
     if theirs and others and fmean(theirs) < fmean(others) - 0.05:
         return None
     return Seen(
-        summary=Text(
-            en=f"{newest:.0%} of the answers are empty or refuse, {before:.0%} at first, and earn no less",
-            zh=f"{newest:.0%} 的回答为空或拒答，起初为 {before:.0%}，且得分不低",
+        summary=msg(
+            "{newest:.0%} of the answers are empty or refuse, {before:.0%} at first, and earn no less",
+            newest=newest,
+            before=before,
         ),
         curves=[record.shown("text/empty"), record.shown(REWARD)],
         trajectories=record.worst(lambda one: float(one.empty), lambda one: one.text[:80] or "∅"),
@@ -152,9 +152,10 @@ def tools_abused(record: Record) -> Seen | None:
     ):
         return None
     return Seen(
-        summary=Text(
-            en=f"{now:.2g} tool calls a trajectory, {before:.2g} at first, and validation did not gain",
-            zh=f"每条轨迹 {now:.2g} 次工具调用，起初为 {before:.2g}，而验证没有受益",
+        summary=msg(
+            "{now:.2g} tool calls a trajectory, {before:.2g} at first, and validation did not gain",
+            now=now,
+            before=before,
         ),
         curves=[record.shown(name), record.shown(REWARD), validation_curve(record)],
         trajectories=record.worst(lambda one: one.reward or 0.0, lambda one: one.text[:80]),
@@ -173,9 +174,11 @@ def one_template(record: Record) -> Seen | None:
     if level > 0.3 * begun or same < 0.8 or same < before + 0.3:
         return None
     return Seen(
-        summary=Text(
-            en=f"{same:.0%} of a group's answers are one text; entropy {level:.3g}, {begun:.3g} at first",
-            zh=f"组内 {same:.0%} 的回答同文；熵为 {level:.3g}，起初为 {begun:.3g}",
+        summary=msg(
+            "{same:.0%} of a group's answers are one text; entropy {level:.3g}, {begun:.3g} at first",
+            same=same,
+            level=level,
+            begun=begun,
         ),
         curves=[record.shown("text/same_in_group"), record.shown(ENTROPY), record.shown(REWARD)],
         trajectories=record.worst(lambda one: one.reward or 0.0, lambda one: one.text[:80]),
@@ -189,7 +192,7 @@ def _grown_trait(
     *,
     least: float,
     factor: float,
-    sentence: tuple[str, str],
+    sentence: Callable[[float, float], Message],
     of: Callable[[Answer], float],
 ) -> Seen | None:
     """A trait of the text that is well above what it was at first, still earns, and does not teach."""
@@ -205,9 +208,7 @@ def _grown_trait(
 
     witnesses: list[Witness] = record.worst(of, note)
     return Seen(
-        summary=Text(
-            en=sentence[0].format(now=now, before=before), zh=sentence[1].format(now=now, before=before)
-        ),
+        summary=sentence(now, before),
         curves=[record.shown(name), record.shown(REWARD), validation_curve(record)],
         trajectories=witnesses,
         numbers={"now": now, "at_first": before, "paid": _paid(record, trait)},
@@ -216,9 +217,12 @@ def _grown_trait(
 
 def _talked_round(record: Record, pleased: str, sober: str, agreed: float, agrees: float) -> Seen:
     return Seen(
-        summary=Text(
-            en=f"{pleased} rises, {sober} does not; their agreement fell from {agreed:.2f} to {agrees:.2f}",
-            zh=f"{pleased} 上升而 {sober} 没有；一致性由 {agreed:.2f} 降至 {agrees:.2f}",
+        summary=msg(
+            "{pleased} rises, {sober} does not; their agreement fell from {agreed:.2f} to {agrees:.2f}",
+            pleased=pleased,
+            sober=sober,
+            agreed=agreed,
+            agrees=agrees,
         ),
         curves=[record.shown(f"trace/reward/{name}/avg") for name in (pleased, sober)],
         trajectories=record.worst(

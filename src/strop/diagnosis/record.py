@@ -61,7 +61,7 @@ class History:
 
 
 class Record:
-    """The run as the rules see it. `step` is the newest one told."""
+    """The run as the rules see it. `step` is the newest one reported."""
 
     def __init__(self, algorithm: str) -> None:
         self.algorithm = algorithm

@@ -16,7 +16,8 @@ from statistics import fmean
 from strop.diagnosis.answers import Answer
 from strop.diagnosis.record import REWARD, Record
 from strop.diagnosis.stats import middle_of, reversals, trend
-from strop.schema.finding import Curve, Text, Witness
+from strop.locales import Message, msg
+from strop.schema.finding import Curve, Witness
 
 SPAN = 10
 """Steps that a rule looks back: what is planted shall be found within as many."""
@@ -37,7 +38,7 @@ _PHASES = ("rollout", "old_log_prob", "update_actor", "update_critic", "validati
 class Seen:
     """What a rule saw: a sentence with its numbers in both languages, and what shows it."""
 
-    summary: Text
+    summary: Message
     curves: list[Curve] = field(default_factory=list[Curve])
     trajectories: list[Witness] = field(default_factory=list[Witness])
     numbers: dict[str, float] = field(default_factory=dict[str, float])
@@ -61,13 +62,13 @@ def p1_not_converging(record: Record) -> Seen | None:
     if not deaf and not still:
         return None
     level = fmean(rewards)
-    why = (
-        ("no group has a signal", "各组都没有信号") if deaf else ("the policy does not move", "策略没有移动")
-    )
+    why = msg("no group has a signal") if deaf else msg("the policy does not move")
     return Seen(
-        summary=Text(
-            en=f"the reward stands at {level:.3g} for {SPAN} steps and {why[0]}",
-            zh=f"奖励连续 {SPAN} 步停在 {level:.3g}，且{why[1]}",
+        summary=msg(
+            "the reward stands at {level:.3g} for {span} steps and {why}",
+            level=level,
+            span=SPAN,
+            why=why,
         ),
         curves=[record.shown(REWARD), record.shown("group/frac_zero_std"), record.shown("actor/grad_norm")],
         numbers={"reward": level, "frac_zero_std": fmean(no_signal) if no_signal else math.nan},
@@ -96,9 +97,10 @@ def p2_oscillating(record: Record) -> Seen | None:
     if spikes < 1 and not too_much and swings < 4:
         return None
     return Seen(
-        summary=Text(
-            en=f"the reward turned round {swings} times in {len(rewards)} steps by far more than its noise",
-            zh=f"奖励在 {len(rewards)} 步内折返 {swings} 次，幅度远超噪声",
+        summary=msg(
+            "the reward turned round {swings} times in {num_rewards} steps by far more than its noise",
+            swings=swings,
+            num_rewards=len(rewards),
         ),
         curves=[record.shown(REWARD), record.shown("actor/grad_norm"), record.shown("actor/pg_clipfrac")],
         numbers={"swings": float(swings), "spikes": float(spikes), "scale": scale},
@@ -113,9 +115,8 @@ def p3_kl_explosion(record: Record) -> Seen | None:
     if sum(value > limit for value in drift) < 3:
         return None
     return Seen(
-        summary=Text(
-            en=f"ppo_kl is {drift[-1]:.3g}; more than {limit:g} on 3 of 4 steps",
-            zh=f"ppo_kl 为 {drift[-1]:.3g}；4 步中有 3 步超过 {limit:g}",
+        summary=msg(
+            "ppo_kl is {drift:.3g}; more than {limit:g} on 3 of 4 steps", drift=drift[-1], limit=limit
         ),
         curves=[record.shown("actor/ppo_kl"), record.shown("actor/pg_clipfrac")],
         numbers={"ppo_kl": drift[-1], "limit": limit},
@@ -138,9 +139,11 @@ def p4_entropy_collapse(record: Record) -> Seen | None:
     if not (level < 0.2 * before or (level < floor and begun > 3 * floor)):
         return None
     return Seen(
-        summary=Text(
-            en=f"entropy fell from {before:.3g} to {level:.3g} nats within {SPAN} steps",
-            zh=f"熵在 {SPAN} 步内由 {before:.3g} 降至 {level:.3g} nats",
+        summary=msg(
+            "entropy fell from {before:.3g} to {level:.3g} nats within {span} steps",
+            before=before,
+            level=level,
+            span=SPAN,
         ),
         curves=[record.shown(ENTROPY), record.shown(REWARD)],
         trajectories=record.worst(lambda one: -one.num_tokens, lambda one: one.text[:80]),
@@ -159,12 +162,14 @@ def p5_reward_hacking(record: Record) -> Seen | None:
     part = dominant_part(record)
     if not grows and part is None:
         return None
-    how = ("answers grow", "回答变长") if grows else (f"{part} takes the gain", f"{part} 独占增益")
+    how = msg("answers grow") if grows else msg("{part} takes the gain", part=part)
     names = [REWARD, LENGTH, *([f"trace/reward/{part}/avg"] if part else [])]
     return Seen(
-        summary=Text(
-            en=f"the reward gained {gain:.3g}, validation {told:.3g}; {how[0]}",
-            zh=f"奖励上升 {gain:.3g}，验证仅 {told:.3g}；{how[1]}",
+        summary=msg(
+            "the reward gained {gain:.3g}, validation {told:.3g}; {how}",
+            gain=gain,
+            told=told,
+            how=how,
         ),
         curves=[*(record.shown(name) for name in names), validation_curve(record)],
         trajectories=record.worst(_reward_of, lambda one: one.text[:80]),
@@ -189,9 +194,11 @@ def p6_validation_collapse(record: Record) -> Seen | None:
     if not then or not now or fmean(now) <= fmean(then):
         return None
     return Seen(
-        summary=Text(
-            en=f"validation fell from {best:.3g} at step {best_step} to {values[-1]:.3g}; training rises",
-            zh=f"验证自第 {best_step} 步的 {best:.3g} 降至 {values[-1]:.3g}，训练仍升",
+        summary=msg(
+            "validation fell from {best:.3g} at step {best_step} to {values:.3g}; training rises",
+            best=best,
+            best_step=best_step,
+            values=values[-1],
         ),
         curves=[validation_curve(record), record.shown(REWARD, 60)],
         numbers={"best": best, "best_step": float(best_step), "now": values[-1]},
@@ -208,9 +215,11 @@ def p7_slower(record: Record) -> Seen | None:
         return None
     phase, grew = _slowest_phase(record)
     return Seen(
-        summary=Text(
-            en=f"a step takes {newest[-1]:.3g} s instead of {usual:.3g} s; most of it is {phase}",
-            zh=f"单步由 {usual:.3g} 秒增至 {newest[-1]:.3g} 秒，主要在 {phase}",
+        summary=msg(
+            "a step takes {newest:.3g} s instead of {usual:.3g} s; most of it is {phase}",
+            newest=newest[-1],
+            usual=usual,
+            phase=phase,
         ),
         curves=[record.shown("timing/s/step"), record.shown(f"timing/s/{phase}"), record.shown(LENGTH)],
         trajectories=record.worst(
@@ -221,15 +230,12 @@ def p7_slower(record: Record) -> Seen | None:
 
 
 def p8_garbled(record: Record) -> Seen | None:
-    """Much of the answers is no writing, on two steps in a row."""
+    """Much of the answers is not writing, on two steps in a row."""
     shares = record.curve("text/garbled").last(2)
     if len(shares) < 2 or min(shares) < _GARBLED:
         return None
     return Seen(
-        summary=Text(
-            en=f"{shares[-1]:.0%} of the answers are garbled",
-            zh=f"{shares[-1]:.0%} 的回答为乱码",
-        ),
+        summary=msg("{shares:.0%} of the answers are garbled", shares=shares[-1]),
         curves=[record.shown("text/garbled"), record.shown("actor/ppo_kl")],
         trajectories=record.worst(lambda one: float(one.garbled), lambda one: one.text[:80]),
         numbers={"share": shares[-1]},
@@ -238,13 +244,14 @@ def p8_garbled(record: Record) -> Seen | None:
 
 def p9_cut_off(record: Record) -> Seen | None:
     """A quarter or more of the answers or prompts reach their limit on three of four steps."""
-    for name, what in ((CLIPPED, ("answers", "回答")), (PROMPT_CLIPPED, ("prompts", "提示词"))):
+    for name, what in ((CLIPPED, msg("answers")), (PROMPT_CLIPPED, msg("prompts"))):
         shares = record.curve(name).last(4)
         if sum(share > _MUCH_CUT for share in shares) >= 3:
             return Seen(
-                summary=Text(
-                    en=f"{shares[-1]:.0%} of the {what[0]} reach the limit",
-                    zh=f"{shares[-1]:.0%} 的{what[1]}触及上限",
+                summary=msg(
+                    "{shares:.0%} of the {what} reach the limit",
+                    shares=shares[-1],
+                    what=what,
                 ),
                 curves=[record.shown(name), record.shown(LENGTH)],
                 trajectories=record.worst(

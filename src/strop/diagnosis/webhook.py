@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from strop.bilingual import both
+from strop.locales import msg
 from strop.schema.watching import WebhookConfig
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 QUEUE_LIMIT = 100
 TIMEOUT_S = 5.0
 RETRY_S: Sequence[float] = (1.0, 4.0, 15.0)
-"""Between the tries of one message; then it is given up, and told of."""
+"""Seconds between the tries of one message; then it is given up, and an event says so."""
 
 GRACE_S = 8.0
 """For what waits, once the run has ended: a try that is under way, and one for each message behind it."""
@@ -49,7 +49,7 @@ class Webhook:
     def __init__(
         self, config: WebhookConfig, tell: Callable[[str], None], *, retry_s: Sequence[float] = RETRY_S
     ) -> None:
-        """`tell` hears of messages that could not be delivered."""
+        """`tell` is called for messages that could not be delivered."""
         self._config = config
         self._tell = tell
         self._retry_s = tuple(retry_s)
@@ -64,9 +64,10 @@ class Webhook:
             self._waiting.put_nowait((message_id, json.dumps(body, ensure_ascii=False).encode()))
         except queue.Full:
             self._tell(
-                both(
-                    f"{message_id} was not sent: {QUEUE_LIMIT} messages wait already",
-                    f"{message_id} 未发送：已有 {QUEUE_LIMIT} 条消息在等待",
+                msg(
+                    "{message_id} was not sent: {queue_limit} messages wait already",
+                    message_id=message_id,
+                    queue_limit=QUEUE_LIMIT,
                 )
             )
 
@@ -83,12 +84,7 @@ class Webhook:
         except Exception as error:  # noqa: BLE001  HTTP's edge: a proxy of the environment may be none
             why = str(error) if isinstance(error, ImportError) else type(error).__name__
             host = _host(self._config.url)
-            self._tell(
-                both(
-                    f"nothing is sent to {host}, the run goes on: {why}",
-                    f"不再向 {host} 发送，任务继续运行：{why}",
-                )
-            )
+            self._tell(msg("nothing is sent to {host}, the run goes on: {why}", host=host, why=why))
 
     def _send_all(self) -> None:
         import httpx
@@ -98,9 +94,7 @@ class Webhook:
                 trouble = self._deliver(client, *message)
                 if trouble is not None:
                     host = _host(self._config.url)
-                    told = both(
-                        f"{message[0]} was not delivered to {host}: ", f"{message[0]} 未能送达 {host}："
-                    )
+                    told = msg("{message} was not delivered to {host}: ", message=message[0], host=host)
                     self._tell(told + trouble)
 
     def _next(self) -> tuple[str, bytes] | None:
@@ -127,7 +121,7 @@ class Webhook:
         import httpx
 
         try:
-            # Its answer's body is nobody's business, and may be without end.
+            # The answer's body is not needed, and may never end.
             with client.stream(
                 "POST", self._config.url, content=body, headers=self._headers(message_id, body)
             ) as reply:
@@ -136,7 +130,7 @@ class Webhook:
             return f"{type(error).__name__}", True
         if 200 <= status < 300:
             return None, False
-        return both(f"it answered {status}", f"对方返回 {status}"), status == 429 or status >= 500
+        return msg("it answered {status}", status=status), status == 429 or status >= 500
 
     def _headers(self, message_id: str, body: bytes) -> dict[str, str]:
         now = str(int(time.time()))

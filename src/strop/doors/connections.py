@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from strop.doors.dashscope.replies import failure
+from strop.doors.failures import failure
 
 HEAD_S = 20.0
 """For the request line and all headers, from the connection or the first byte on."""
@@ -47,9 +47,7 @@ class HeaderTimeoutProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """In JSON, as every reply: uvicorn's own is plain text."""
         identity = str(uuid.uuid4())
-        text = (
-            f"this is no HTTP request, or its line and headers are longer than {MAX_HEAD_BYTES // 1024} KiB"
-        )
+        text = f"this is not an HTTP request, or its headers are longer than {MAX_HEAD_BYTES // 1024} KiB"
         reply = failure("/", identity, 400, text)
         headers = [*reply.raw_headers, (b"x-request-id", identity.encode()), (b"connection", b"close")]
         for event in (

@@ -51,7 +51,7 @@ OPENAI_FAILURES: Responses = {
     "5XX": {"model": OpenAIFailure, "description": "No replica answers"},
 }
 FUNCTION_FAILURES: Responses = {
-    "4XX": {"model": FunctionFailure | Failure, "description": "The input is none, or the token is wrong"},
+    "4XX": {"model": FunctionFailure | Failure, "description": "The input is invalid, or the token is wrong"},
     "5XX": {"model": FunctionFailure | Failure, "description": "The function failed"},
 }
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from fastapi import APIRouter
-from sqlalchemy import text
+from sqlalchemy import text as sql
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from strop import __version__
-from strop.doors.fleet_metrics import fleet_text
-from strop.doors.instance_metrics import instance_text
-from strop.doors.services import ServicesHere
-from strop.schema.job import JobStatus
+from strop.doors.prometheus import prometheus_text
+from strop.doors.requests import ServicesHere
 from strop.store.jobs import count_jobs
 
 router = APIRouter(tags=["health"])
@@ -21,7 +17,7 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", summary="Whether the server and its database answer")
 def healthz(services: ServicesHere) -> Response:
     with services.database.read() as session:
-        session.execute(text("SELECT 1"))
+        session.execute(sql("SELECT 1"))
     return JSONResponse({"status": "healthy", "version": __version__})
 
 
@@ -29,11 +25,5 @@ def healthz(services: ServicesHere) -> Response:
 def metrics(services: ServicesHere) -> Response:
     with services.database.read() as session:
         jobs = count_jobs(session)
-    told = _text(jobs) + fleet_text(services.fleets.all()) + instance_text(services.instances.readings())
-    return Response(told, media_type="text/plain; version=0.0.4")
-
-
-def _text(jobs: Counter[JobStatus]) -> str:
-    lines = ["# HELP strop_jobs Jobs by status.", "# TYPE strop_jobs gauge"]
-    lines += [f'strop_jobs{{status="{status.value}"}} {jobs[status]}' for status in JobStatus]
-    return "\n".join(lines) + "\n"
+    text = prometheus_text(jobs, services.fleets.all(), services.instances.readings())
+    return Response(text, media_type="text/plain; version=0.0.4")

@@ -1,7 +1,7 @@
 """Bytes of a body -> JSON that means one thing, or a whole form; else a 400 that says where it is not.
 
-Python's own reader takes a name that stands twice (the last one wins), NaN and nesting that breaks whatever
-walks it later; that of forms takes one that was cut off. Every route below `/api/v1` goes through here.
+Python's own reader accepts a name that is used twice (the last one wins), NaN, and nesting that breaks what
+walks it later; that of forms accepts one that was cut off. Every route below `/api/v1` goes through here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from strop.errors import RequestError
+from strop.locales import msg
 
 MAX_DEPTH = 64
 _AFTER_END_BYTES = 4096
@@ -54,7 +55,7 @@ class _Strict(Request):
             tail = (tail + chunk)[-len(end) - _AFTER_END_BYTES :]
             yield chunk
         if end not in tail:
-            raise RequestError("the form stops before its last boundary", fix="send it again, whole")
+            raise RequestError(msg("the form ends before its last boundary"), fix=msg("send it again, whole"))
 
     async def json(self) -> Any:
         try:
@@ -73,13 +74,19 @@ def read_json(body: bytes) -> Any:
     try:
         value = json.loads(body, object_pairs_hook=_once, parse_constant=_refuse)
     except RecursionError:
-        raise RequestError(f"the body is nested deeper than {MAX_DEPTH} levels", fix="flatten it") from None
+        raise RequestError(
+            msg("the body is nested deeper than {max_depth} levels", max_depth=MAX_DEPTH),
+            fix=msg("flatten it"),
+        ) from None
     except UnicodeDecodeError as error:
         raise RequestError(
-            f"the body is not UTF-8: {error.reason} at byte {error.start}", fix="send it as UTF-8"
+            msg("the body is not UTF-8: {reason} at byte {start}", reason=error.reason, start=error.start),
+            fix=msg("send it as UTF-8"),
         ) from None
     except ValueError as error:  # of JSON, or of a number with thousands of digits
-        raise RequestError(f"the body is not JSON: {error}", fix="send one JSON object") from None
+        raise RequestError(
+            msg("the body is not JSON: {error}", error=error), fix=msg("send one JSON object")
+        ) from None
     _walk(value)
     return value
 
@@ -94,8 +101,8 @@ def _check_type(request: Request) -> None:
         essence.startswith("application/") and essence.endswith("+json")
     ):
         raise RequestError(
-            f"content-type: found {given[:100]!r}, expected application/json",
-            fix="send the body as JSON with the header content-type: application/json",
+            msg("content-type: found {given!r}, expected application/json", given=given[:100]),
+            fix=msg("send the body as JSON with the header content-type: application/json"),
         )
 
 
@@ -104,12 +111,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
-        raise RequestError(f"the name {twice[:100]!r} stands twice in one object", fix="write it once")
+        raise RequestError(
+            msg("the name {twice!r} is used twice in one object", twice=twice[:100]), fix=msg("write it once")
+        )
     return found
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _walk(value: Any) -> None:
@@ -122,7 +131,12 @@ def _walk(value: Any) -> None:
         if depth > MAX_DEPTH or num_values > MAX_VALUES:
             what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"{MAX_VALUES} values"
             raise RequestError(
-                f"{place[:200] or 'the body'}: more than this server reads: {what}", fix="send less"
+                msg(
+                    "{value}: more than this server accepts: {what}",
+                    value=place[:200] or "the body",
+                    what=what,
+                ),
+                fix=msg("send less"),
             )
         if isinstance(one, dict):
             for name, item in cast("dict[str, Any]", one).items():
@@ -134,19 +148,28 @@ def _walk(value: Any) -> None:
         elif isinstance(one, str):
             _check_text(place, one)
         elif isinstance(one, float) and not math.isfinite(one):
-            raise RequestError(f"{_printable(place)}: a number too large", fix="write less than 1e308")
+            raise RequestError(
+                msg("{printable}: a number too large", printable=_printable(place)),
+                fix=msg("write less than 1e308"),
+            )
 
 
 def _check_text(place: str, text: str) -> None:
     """No file, process or database can hold these."""
     if "\0" in text:
-        raise RequestError(f"{_printable(place)}: holds a NUL character", fix="leave it out")
+        raise RequestError(
+            msg("{printable}: contains a NUL character", printable=_printable(place)), fix=msg("leave it out")
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise RequestError(
-            f"{_printable(place)}: half a character at {error.start}: a surrogate that stands alone",
-            fix="send the text as UTF-8",
+            msg(
+                "{printable}: half a character at {start}: a lone surrogate",
+                printable=_printable(place),
+                start=error.start,
+            ),
+            fix=msg("send the text as UTF-8"),
         ) from None
 
 

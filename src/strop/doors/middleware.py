@@ -12,14 +12,14 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from strop.doors.dashscope.replies import failure
+from strop.doors.failures import failure
 from strop.errors import AccessError, ForbiddenError, RequestError, StropError
+from strop.locales import msg
 from strop.schema.access import Caller
 from strop.service.settings import KIB, Limits
 
@@ -35,7 +35,7 @@ Lookup = Callable[[str], Caller]
 """Text of a key -> whose it is. Raises AccessError."""
 
 _MULTIPART_SLACK = 64 * KIB
-_KEYLESS = (
+_KEYLESS = msg(
     "no API key was sent; set DASHSCOPE_API_KEY (before Python imports dashscope) to a key of this server"
 )
 
@@ -61,7 +61,9 @@ class RequestMiddleware:
             if path.startswith(GUARDED) and path not in OWN_TOKENS:
                 state["caller"] = await self._caller(scope)
             if "\0" in path or b"%00" in scope["query_string"]:  # no database takes it
-                raise RequestError("the address holds a NUL character", fix="leave %00 out of it")
+                raise RequestError(
+                    msg("the address contains a NUL character"), fix=msg("leave %00 out of it")
+                )
             limit = self._limit(path)
             if _announced(scope) > limit:
                 await failure(path, identity, 413, _too_large(limit))(scope, receive, guarded)
@@ -77,7 +79,7 @@ class RequestMiddleware:
             return
         except UnicodeEncodeError:  # JSON can hold half a character; no file, database or process can
             if not guarded.started:
-                message = "the request holds text that is no Unicode: a surrogate that stands alone"
+                message = "the request holds text that is not valid Unicode: a lone surrogate"
                 await failure(path, identity, 400, message)(scope, receive, guarded)
         except Exception:  # noqa: BLE001 - the HTTP edge: a 500 in JSON, and the traceback in the log
             _log.exception("%s %s failed (request_id %s)", scope["method"], path, identity)
@@ -94,7 +96,7 @@ class RequestMiddleware:
         caller = await run_in_threadpool(self._lookup, key)
         wanted = _header(scope, b"x-dashscope-workspace")
         if wanted and wanted != caller.workspace_id:
-            raise ForbiddenError(f"this key does not open the workspace {wanted!r}")
+            raise ForbiddenError(msg("this key does not open the workspace {wanted!r}", wanted=wanted))
         return caller
 
     def _limit(self, path: str) -> int:
@@ -181,8 +183,3 @@ def _announced(scope: Scope) -> int:
 
 def _too_large(limit: int) -> str:
     return f"the body is longer than the {limit} bytes that are allowed here"
-
-
-def caller_in(scope: Any) -> Caller:
-    """The caller that `RequestMiddleware` found; there is one on every guarded path."""
-    return scope["state"]["caller"]

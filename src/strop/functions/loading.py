@@ -23,6 +23,7 @@ from strop.functions.dashscope_classes import hosted, is_theirs
 from strop.functions.dashscope_door import open_door
 from strop.functions.processor import AbstractProcessor
 from strop.functions.tracebacks import user_traceback
+from strop.locales import msg
 
 _FORMS = "write it as `pkg.mod.Class` or `path/file.py:Class`, relative to zipdir"
 _OWN_NAME = "strop_function_"
@@ -41,7 +42,9 @@ class _Place:
     class_name: str
 
     def refuse(self, what: str, fix: str | None = None) -> FunctionError:
-        return FunctionError(f"classpath {self.classpath!r}: {what}", fix=fix)
+        return FunctionError(
+            msg("classpath {classpath!r}: {what}", classpath=self.classpath, what=what), fix=fix
+        )
 
     def shown(self, path: Path) -> str:
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
@@ -59,7 +62,10 @@ def load_processor(classpath: str, root: Path) -> ProcessorClass:
     """
     root = root.resolve()
     if not root.is_dir():
-        raise FunctionError(f"classpath {classpath!r}: no folder {str(root)!r}", fix="correct zipdir")
+        raise FunctionError(
+            msg("classpath {classpath!r}: no folder {root!r}", classpath=classpath, root=str(root)),
+            fix=msg("correct zipdir"),
+        )
     place = _place_in_file(classpath, root) if ":" in classpath else _place_in_module(classpath, root)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
@@ -70,7 +76,9 @@ def load_processor(classpath: str, root: Path) -> ProcessorClass:
 def _place_in_module(classpath: str, root: Path) -> _Place:
     module, _, class_name = classpath.rpartition(".")
     if not module or not all(part.isidentifier() for part in classpath.split(".")):
-        raise FunctionError(f"classpath {classpath!r} names no class in a module", fix=_FORMS)
+        raise FunctionError(
+            msg("classpath {classpath!r} names no class in a module", classpath=classpath), fix=_FORMS
+        )
     stem = root.joinpath(*module.split("."))
     candidates = (stem / "__init__.py", stem.with_name(stem.name + ".py"))
     file = next((candidate for candidate in candidates if candidate.is_file()), None)
@@ -80,7 +88,9 @@ def _place_in_module(classpath: str, root: Path) -> _Place:
 def _place_in_file(classpath: str, root: Path) -> _Place:
     path, _, class_name = classpath.rpartition(":")
     if not path or not class_name.isidentifier():
-        raise FunctionError(f"classpath {classpath!r} names no class in a file", fix=_FORMS)
+        raise FunctionError(
+            msg("classpath {classpath!r} names no class in a file", classpath=classpath), fix=_FORMS
+        )
     file = root / (path if path.endswith(".py") else path + ".py")
     module = _module_name(file, root)
     place = _Place(classpath=classpath, root=root, module=module, file=file, class_name=class_name)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from strop.errors import FunctionError
+from strop.locales import msg
 
 
 def reweigh(sub_weights: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
@@ -68,7 +69,11 @@ def take_weights(processor: Any, factors: Mapping[str, float]) -> dict[str, floa
         if name not in parts:
             near = difflib.get_close_matches(name, parts, n=1)
             raise FunctionError(
-                f"reward_metric_weight: {type(target).__name__} has no part {name!r}",
+                msg(
+                    "reward_metric_weight: {name} has no part {name2!r}",
+                    name=type(target).__name__,
+                    name2=name,
+                ),
                 fix=f"did you mean {near[0]!r}?" if near else f"its parts: {', '.join(parts)}",
             )
     named: dict[str, float] = {name: part.weight for name, part in parts.items()}

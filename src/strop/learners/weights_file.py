@@ -13,7 +13,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from strop.errors import CheckpointError
 from strop.learners.quiet import quiet_transformers
+from strop.locales import msg
 
 
 def write_model(
@@ -61,6 +63,31 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The first name whose tensor holds a NaN or an infinity; None where all are finite."""
     return next((name for name, value in tensors.items() if not bool(value.isfinite().all())), None)
+
+
+def check_finite(what: str, tensors: Mapping[str, Tensor], *, working: torch.dtype | None = None) -> None:
+    """Refuse numbers of a checkpoint that no training can go on with; `what` begins the sentence.
+
+    Raises:
+        CheckpointError: they are not all finite, or not in `working`, which they will be rounded to.
+    """
+    if (broken := not_finite(tensors)) is not None:
+        raise CheckpointError(
+            msg("{what} is not finite: {broken!r} holds NaN or infinity", what=what, broken=broken),
+            fix=msg("resume from an earlier checkpoint"),
+        )
+    for name, value in tensors.items() if working is not None else ():
+        if not_finite({name: value.to(working)}) is not None:
+            dtype = str(working).removeprefix("torch.")
+            raise CheckpointError(
+                msg(
+                    "{what} does not fit {dtype}: {name!r} becomes infinite",
+                    what=what,
+                    dtype=dtype,
+                    name=name,
+                ),
+                fix=msg("set train_dtype: float32"),
+            )
 
 
 def sha256_of(tensors: dict[str, Tensor]) -> str:

@@ -1,5 +1,6 @@
 """The flow, a file a stage: dataset -> rollout -> reward -> advantage -> batch -> update -> publish -> save.
 
-Begin with `loop.py`: it alone knows that order. The machines below it (engine, gateway, workers, learner,
-store) stand behind the Protocols of `ports.py`; nothing here imports torch, a web framework or a database.
+Begin with `producer.py` and `loop.py`: they alone know that order. The backends below (engine, gateway,
+workers, trainer, store) stand behind the Protocols of `interfaces.py`; nothing here imports torch, a web
+framework or a database.
 """

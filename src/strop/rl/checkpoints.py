@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from strop.bilingual import Bilingual, both, chinese
 from strop.config.job import HyperParameters, SaveStrategy
 from strop.errors import CheckpointError, told_of
+from strop.locales import Message, msg
 from strop.rl.interfaces import CheckpointWriter, Recorder
 from strop.schema.training import best_validated
 
@@ -109,9 +109,7 @@ class CheckpointManager:
             later = folder.name.removeprefix("step-")
             if not later.isdecimal() or int(later) <= step:
                 continue
-            self._set_aside(
-                folder, step, both("is later than what the run goes on from", "晚于本次续跑的起点")
-            )
+            self._set_aside(folder, step, msg("is later than what the run goes on from"))
 
     def leave_newest(self, step: int) -> Path | None:
         """Set the newest aside, from which the run found no way on, and give the one before; None without."""
@@ -120,15 +118,15 @@ class CheckpointManager:
         self._set_aside(
             self._folder / self.kept.pop().name,
             step,
-            both("led twice to where nothing can be learned", "两次走到无法学习之处"),
+            msg("led twice to where nothing can be learned"),
         )
         return self.newest
 
-    def _set_aside(self, folder: Path, step: int, why: Bilingual) -> None:
+    def _set_aside(self, folder: Path, step: int, why: Message) -> None:
         aside = next(place for place in _names_aside(folder) if not place.exists())
         self._recorder.checkpoint_removed(folder)
         folder.rename(aside)
-        text = both(f"{folder} {why}, and is now {aside.name}", f"{folder} {why.zh}，已改名为 {aside.name}")
+        text = msg("{folder} {why}, and is now {name}", folder=folder, why=why, name=aside.name)
         self._recorder.event("checkpoint_set_aside", text, step=step, data={"folder": str(aside)})
 
     def holds(self, step: int, validation: float | None, *, published: bool) -> bool:
@@ -206,16 +204,17 @@ class CheckpointManager:
                     raise
 
     def _tell_failure(self, step: int, error: Exception, waits: Sequence[float]) -> None:
-        text = both(
-            f"the checkpoint of step {step} could not be written: {error}",
-            f"无法写入第 {step} 步的检查点：{chinese(told_of(error))}",
+        text = msg(
+            "the checkpoint of step {step} could not be written: {error}",
+            step=step,
+            error=told_of(error),
         )
         if waits:
             minutes = sum(waits) // 60
-            text += both(
-                f"\n  the trained weights are held in memory; trying again for {minutes:.0f} minutes "
-                "(Ctrl-C gives up)",
-                f"\n  训练好的权重保留在内存中；{minutes:.0f} 分钟内会重试（Ctrl-C 放弃）",
+            text += msg(
+                "\n  the trained weights are held in memory; trying again for "
+                "{minutes:.0f} minutes (Ctrl-C gives up)",
+                minutes=minutes,
             )
         self._recorder.event("checkpoint_failed", text, step=step, data={"folder": str(self._folder)})
 
@@ -245,15 +244,13 @@ class CheckpointManager:
         except OSError as error:
             self._recorder.event("checkpoint_not_removed", f"{folder}: {error}", step=step, data=data)
         else:
-            text = both(
-                f"removed the checkpoint of step {old.step}: save_total_limit is {self._limit}",
-                f"已删除第 {old.step} 步的检查点：save_total_limit 为 {self._limit}",
+            text = msg(
+                "removed the checkpoint of step {step}: save_total_limit is {limit}",
+                step=old.step,
+                limit=self._limit,
             )
             if best is not None:
-                text += both(
-                    f"; the best by validation, step {best.step}, stays",
-                    f"；验证最佳的第 {best.step} 步保留",
-                )
+                text += msg("; the best by validation, step {step}, stays", step=best.step)
             self._recorder.event("checkpoint_removed", text, step=step, data=data)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from strop.bilingual import both, chinese, joined
 from strop.errors import TrainingError
+from strop.locales import joined, msg
 from strop.rl.train_state import TrainState
 from strop.schema.function import ENDS_JOB, TaskStatus
 from strop.schema.trajectory import Group
@@ -21,7 +21,7 @@ SHOWN_ERRORS = 3
 MAX_SKIPPED_STEPS = 3
 """One gradient that is not finite can be an accident; three in a row are not."""
 
-SKIPPED = both("an update was skipped: its gradient is not finite", "跳过了一次更新：其梯度不是有限值")
+SKIPPED = msg("an update was skipped: its gradient is not finite")
 
 MAX_ROLLBACKS = 3
 """Returns to a checkpoint in a run. What they do not cure is not chance."""
@@ -47,48 +47,35 @@ def nothing_learned(at: TrainState, *, critic_warmup: int) -> NothingLearned:
     why = [
         (
             warmed,
-            both("were the critic's alone (critic_warmup)", "只更新评论模型（critic_warmup）"),
-            both("lower critic_warmup", "减小 critic_warmup"),
+            msg("were the critic's alone (critic_warmup)"),
+            msg("lower critic_warmup"),
         ),
         (
             idle,
-            both(
-                "had nothing to learn from: every advantage was 0, as where a group gets one reward",
-                "无可学习：优势全为 0，例如组内奖励都相同",
-            ),
-            both(
-                "look at the trajectories: the rows may be too easy or too hard, or the reward constant",
-                "查看轨迹：数据可能太易或太难，或奖励恒定",
-            ),
+            msg("had nothing to learn from: every advantage was 0, as where a group gets one reward"),
+            msg("look at the trajectories: the rows may be too easy or too hard, or the reward constant"),
         ),
         (
             at.skipped,
-            both("had no finite gradient", "梯度不是有限值"),
-            both(
-                "lower learning_rate, or look for extreme rewards or broken rows",
-                "降低 learning_rate，或查找极端奖励与损坏的数据行",
-            ),
+            msg("had no finite gradient"),
+            msg("lower learning_rate, or look for extreme rewards or broken rows"),
         ),
         (
             moved,
-            both(
-                "had a gradient, or a rate, too small to change any weight", "梯度或学习率过小，权重没有变化"
-            ),
-            both(
-                "raise learning_rate; with dpo, lower dpo_beta", "提高 learning_rate；用 dpo 时减小 dpo_beta"
-            ),
+            msg("had a gradient, or a rate, too small to change any weight"),
+            msg("raise learning_rate; with dpo, lower dpo_beta"),
         ),
     ]
     found = [(count, text, fix) for count, text, fix in why if count > 0]
-    counts = (both(f"{count} {text}", f"{count} 步{text.zh}") for count, text, _ in found)
-    counted = joined(both(", ", "，"), *counts)
+    counts = (msg("{count} {text}", count=count, text=text) for count, text, _ in found)
+    counted = joined(msg(", "), *counts)
     return NothingLearned(
-        both(
-            "nothing was learned: the weights are those that the run began with. "
-            f"Of {at.step} steps, {counted}",
-            f"什么也没学到：权重与开始时相同。共 {at.step} 步，其中 {counted.zh}",
+        msg(
+            "nothing was learned: the weights are those that the run began with. Of {step} steps, {counted}",
+            step=at.step,
+            counted=counted,
         ),
-        fix=joined(both("; ", "；"), *(fix for *_, fix in found)),
+        fix=joined(msg("; "), *(fix for *_, fix in found)),
     )
 
 
@@ -104,14 +91,12 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
     final = next((one for one in failed if one.error_code == ENDS_JOB), None)
     if final is not None:
         raise TooManyFailures(
-            both(
-                f"{where}: a function reported a failure that ends the job\n    {final.error}",
-                f"{chinese(where)}：函数报告了终止任务的失败\n    {final.error}",
+            msg(
+                "{where}: a function reported a failure that ends the job\n    {error}",
+                where=where,
+                error=final.error,
             ),
-            fix=both(
-                "mend the function (its log lines tell more); return retry or discard to drop a sample",
-                "修正函数（其日志有详情）；若只想丢弃样本，请返回 retry 或 discard",
-            ),
+            fix=msg("mend the function (its log lines tell more); return retry or discard to drop a sample"),
         )
     too_many = len(failed) > max_failure_rate * len(trajectories)
     if not too_many and len(failed) < len(trajectories):
@@ -120,22 +105,25 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
     lines = [f"{count} x {code}: {text}" for (code, text), count in texts.most_common(SHOWN_ERRORS)]
     if len(texts) > SHOWN_ERRORS:
         left = len(texts) - SHOWN_ERRORS
-        lines.append(both(f"... and {left} other errors", f"……另有 {left} 种错误"))
-    mend = both("mend the function (its log lines tell more)", "修正函数（其日志有详情）")
+        lines.append(msg("... and {left} other errors", left=left))
+    mend = msg("mend the function (its log lines tell more)")
     rate = max_failure_rate
     why = (
-        both(f"more than max_failure_rate = {rate:g} allows", f"超过 max_failure_rate = {rate:g}")
+        msg("more than max_failure_rate = {rate:g} allows", rate=rate)
         if too_many
-        else both("which leaves nothing to learn or to judge from", "没有可供学习或评判的轨迹")
+        else msg("which leaves nothing to learn or to judge from")
     )
     raise TooManyFailures(
-        both(
-            f"{where}: {len(failed)} of {len(trajectories)} rollouts failed, {why}",
-            f"{chinese(where)}：{len(trajectories)} 条轨迹中 {len(failed)} 条失败，{why.zh}",
+        msg(
+            "{where}: {num_failed} of {num_trajectories} rollouts failed, {why}",
+            where=where,
+            num_failed=len(failed),
+            num_trajectories=len(trajectories),
+            why=why,
         )
         + "\n    "
-        + joined(both("\n    ", "\n    "), *lines),
-        fix=mend + both(", or raise max_failure_rate", "，或提高 max_failure_rate") if too_many else mend,
+        + joined(msg("\n    "), *lines),
+        fix=mend + msg(", or raise max_failure_rate") if too_many else mend,
     )
 
 
@@ -148,7 +136,7 @@ def skipped_in_a_row(
     before: int,
     updates: Mapping[str, float],
     *,
-    look_for: str = both("extreme rewards in the trajectories of these steps", "这些步轨迹中的极端奖励"),
+    look_for: str = msg("extreme rewards in the trajectories of these steps"),
 ) -> int:
     """Steps up to this one in which the policy, or its critic, had no update for want of a finite gradient.
 
@@ -164,14 +152,11 @@ def skipped_in_a_row(
         return 0
     if before + 1 >= MAX_SKIPPED_STEPS:
         raise NothingFinite(
-            both(
-                f"no update of the last {MAX_SKIPPED_STEPS} steps had a finite gradient",
-                f"最近 {MAX_SKIPPED_STEPS} 步的更新都没有有限的梯度",
+            msg(
+                "no update of the last {max_skipped_steps} steps had a finite gradient",
+                max_skipped_steps=MAX_SKIPPED_STEPS,
             ),
-            fix=both(
-                f"lower learning_rate, or look for {look_for}",
-                f"降低 learning_rate，或查找{chinese(look_for)}",
-            ),
+            fix=msg("lower learning_rate, or look for {look_for}", look_for=look_for),
         )
     return before + 1
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from strop.bilingual import Bilingual, both
 from strop.config.job import HyperParameters
 from strop.errors import TrainingError
+from strop.locales import Message, msg
 from strop.rl.advantage import rewards_are_equal
 from strop.schema.trajectory import Group
 
@@ -69,7 +69,7 @@ class GroupFilter:
             return 0
         return self.batch_size - len(self.kept)
 
-    def measures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """How hard the step had to look; nothing where it does not look."""
         if not self.filters:
             return {}
@@ -80,14 +80,14 @@ class GroupFilter:
         }
 
 
-def sieve(hyper: HyperParameters) -> GroupFilter:
+def group_filter(hyper: HyperParameters) -> GroupFilter:
     """An empty one for the next step."""
     return GroupFilter(
         batch_size=hyper.batch_size, filters=hyper.filters_groups, max_rounds=hyper.max_num_gen_batches
     )
 
 
-def shortage(found: GroupFilter, *, step: int, data_is_through: bool) -> Bilingual | None:
+def shortage(found: GroupFilter, *, step: int, data_is_through: bool) -> Message | None:
     """A sentence where a step trains on fewer groups than a batch.
 
     Raises:
@@ -95,29 +95,31 @@ def shortage(found: GroupFilter, *, step: int, data_is_through: bool) -> Bilingu
     """
     if not found.filters or len(found.kept) >= found.batch_size:
         return None
-    tried = both(
-        f"{found.num_equal} of {len(found.sampled)} groups had equal rewards in {found.rounds} rounds",
-        f"{found.rounds} 轮共 {len(found.sampled)} 组，其中 {found.num_equal} 组奖励相同",
+    tried = msg(
+        "{num_equal} of {num_sampled} groups had equal rewards in {rounds} rounds",
+        num_equal=found.num_equal,
+        num_sampled=len(found.sampled),
+        rounds=found.rounds,
     )
     if found.kept or data_is_through:
-        why = (
-            both("the data are through", "数据已用完")
-            if data_is_through
-            else both("max_num_gen_batches is reached", "已达 max_num_gen_batches")
-        )
-        return both(
-            f"trains on {len(found.kept)} of {found.batch_size} groups: {tried}, and {why}",
-            f"以 {len(found.kept)} 组训练（应为 {found.batch_size} 组）：{tried.zh}，且{why.zh}",
+        why = msg("the data are through") if data_is_through else msg("max_num_gen_batches is reached")
+        return msg(
+            "trains on {num_kept} of {batch_size} groups: {tried}, and {why}",
+            num_kept=len(found.kept),
+            batch_size=found.batch_size,
+            tried=tried,
+            why=why,
         )
     raise NothingToTrain(
-        both(
-            f"step {step}: nothing to learn from: {tried} (max_num_gen_batches {found.max_rounds})",
-            f"第 {step} 步：无可学习：{tried.zh}（max_num_gen_batches {found.max_rounds}）",
+        msg(
+            "step {step}: nothing to learn from: {tried} (max_num_gen_batches {max_rounds})",
+            step=step,
+            tried=tried,
+            max_rounds=found.max_rounds,
         ),
-        fix=both(
-            "look at the trajectories of this step: the rows may all be too easy or too hard, or the reward "
-            "constant; raise n_rollouts or max_num_gen_batches, or set filter_groups: false",
-            "查看此步的轨迹：数据可能全都太易或太难，或奖励恒定；可提高 n_rollouts 或 max_num_gen_batches，"
-            "或设 filter_groups: false",
+        fix=msg(
+            "look at the trajectories of this step: the rows may all be too easy or too "
+            "hard, or the reward constant; raise n_rollouts or max_num_gen_batches, or "
+            "set filter_groups: false"
         ),
     )

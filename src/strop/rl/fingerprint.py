@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strop.bilingual import Bilingual, both
 from strop.config.job import FunctionConfig, JobConfig
+from strop.locales import Message, msg
 
 MAY_CHANGE = {
     "n_epochs",
@@ -26,6 +26,7 @@ MAY_CHANGE = {
     "save_total_limit",
     "max_attempts",
     "max_failure_rate",
+    "max_staleness",
 }
 """Hyper-parameters that say how long, how often and how patiently, not what is computed in a step.
 
@@ -35,7 +36,7 @@ MAY_CHANGE = {
 _TRAINING, _VALIDATION, _FUNCTIONS = "training rows", "validation rows", "functions."
 _MISSING = object()
 
-MadeFrom = Mapping[str, Any]
+RunFingerprint = Mapping[str, Any]
 """Dotted keys of the job, and what the rows and the functions' code are known by -> plain JSON values."""
 
 
@@ -51,12 +52,12 @@ class Changes:
     acceptable: bool
 
 
-def made_from(
+def run_fingerprint(
     config: JobConfig,
     training: Iterable[object],
     validation: Iterable[object] | None,
     code: Mapping[str, str],
-) -> MadeFrom:
+) -> RunFingerprint:
     """What decides on the steps of a run, beside the weights it began with, which the learner knows itself.
 
     `training` and `validation` are the rows in a form that JSON can say; `code` is the hash of each
@@ -77,7 +78,7 @@ def made_from(
     return json.loads(json.dumps(found, default=str))
 
 
-def changes(was: MadeFrom, now: MadeFrom) -> Changes | None:
+def changes(was: RunFingerprint, now: RunFingerprint) -> Changes | None:
     """What is other than it was, in the job's order; None where nothing is.
 
     >>> changes({"training.type": "sft"}, {"training.type": "dpo"}).lines
@@ -105,27 +106,27 @@ def _rows(rows: Iterable[object]) -> str:
     return f"{len(listed)} rows ({digest[:12]})"
 
 
-def _line(key: str, was: MadeFrom, now: MadeFrom) -> Bilingual:
+def _line(key: str, was: RunFingerprint, now: RunFingerprint) -> Message:
     """A function that is new or gone is one line, and code is known by the beginning of its hash."""
     if key.startswith(_FUNCTIONS):
         function = key.rpartition(".")[0]
         there, here = (any(one.startswith(f"{function}.") for one in side) for side in (was, now))
         if there != here:
             return (
-                both(f"{function} is gone", f"{function} 已移除")
+                msg("{function} is gone", function=function)
                 if there
-                else both(f"{function} is new", f"{function} 为新增")
+                else msg("{function} is new", function=function)
             )
         if key.endswith(".code"):
             return _changed(key, _short(was.get(key)), _short(now.get(key)))
     if key in (_TRAINING, _VALIDATION):
         old, new = was.get(key) or "none", now.get(key) or "none"
-        return both(f"{key} were {old}, are {new}", f"{key} 原为 {old}，现为 {new}")
+        return msg("{key} were {old}, are {new}", key=key, old=old, new=new)
     return _changed(key, repr(was.get(key)), repr(now.get(key)))
 
 
-def _changed(key: str, was: str, now: str) -> Bilingual:
-    return both(f"{key} was {was}, is {now}", f"{key} 原为 {was}，现为 {now}")
+def _changed(key: str, was: str, now: str) -> Message:
+    return msg("{key} was {was}, is {now}", key=key, was=was, now=now)
 
 
 def _short(digest: object) -> str:

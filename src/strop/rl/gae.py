@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 
 from strop.errors import TrainingError
+from strop.locales import msg
 from strop.schema.batch import Batch, MiniBatch, Pack, Sequence
 from strop.schema.function import MAX_REWARD
 
@@ -100,8 +101,8 @@ def with_gae(
     sequences = batch_sequences(batch)
     if not all(math.isfinite(value) for row in values for value in row):
         raise TrainingError(
-            "the critic's values are not finite",
-            fix="lower critic_learning_rate, and go on from an earlier checkpoint",
+            msg("the critic's values are not finite"),
+            fix=msg("lower critic_learning_rate, and go on from an earlier checkpoint"),
         )
     none = [[0.0] * sequence.num_loss_tokens for sequence in sequences]
     given = (none if token_rewards is None else token_rewards, values)
@@ -139,7 +140,7 @@ def whiten(values: ListLike[float]) -> list[float]:
     return [(value - mean) * scale for value in values]
 
 
-def gae_measures(batch: Batch) -> dict[str, float]:
+def gae_metrics(batch: Batch) -> dict[str, float]:
     """What `with_gae` gave and what it was made from, over the sampled tokens of the batch, under the names
     of the metric registry. NaN where there is no token, or for a variance fewer than two."""
     sequences = batch_sequences(batch)

@@ -1,4 +1,4 @@
-"""The machines the flow needs, as it sees them. `cli` hands in real ones, tests hand in fakes.
+"""The backends the flow needs, as it sees them. `cli` hands in real ones, tests hand in fakes.
 
 Imports only the schema: whatever satisfies these Protocols never has to import this file.
 """
@@ -14,7 +14,7 @@ from strop.schema.batch import Batch, ForwardResult, LossNormalizer, OptimStep, 
 from strop.schema.function import FunctionInput, ModelResource
 from strop.schema.job import JobStatus
 from strop.schema.reply import FunctionReply
-from strop.schema.sampling import SamplingParams
+from strop.schema.sampling import Completion, SamplingParams
 from strop.schema.trajectory import Group, Turn
 from strop.schema.weights import WeightsRef
 
@@ -53,6 +53,37 @@ class RolloutGateway(Protocol):
 
     def prompt_length(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> int:
         """Tokens of the rendered prompt, generation prompt included."""
+        ...
+
+
+class Generation(Protocol):
+    """One request on its way through a sampler."""
+
+    async def result(self) -> Completion:
+        """Wait for the end: ids, and for each its logprob and the policy version it was sampled from."""
+        ...
+
+    def abort(self) -> None:
+        """Stop at the next step; the result is what was sampled. Harmless when already finished."""
+        ...
+
+
+class Sampler(Protocol):
+    """Token ids in; ids, logprobs and policy versions out. The gateway puts chat in front of one."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether what is sampled for a request depends, bit for bit, on the request and the weights
+        alone."""
+        ...
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the weights that the next token will be sampled from."""
+        ...
+
+    def submit(self, prompt_ids: Sequence[int], params: SamplingParams) -> Generation:
+        """Queue a prompt; returns at once."""
         ...
 
 
@@ -158,6 +189,15 @@ class Learner(Protocol):
         """Whether any weight differs from what it was when the run, resumed or not, began."""
         ...
 
+    @property
+    def policy_version(self) -> int:
+        """Optimizer steps applied; after a resume it counts on."""
+        ...
+
+    def export(self) -> WeightsRef:
+        """The weights after the last update, for `WeightSync.push`."""
+        ...
+
 
 class OfflineLearner(Protocol):
     """What the offline loop asks: `rl.offline.RowLearner`, over any `RowTrainer`."""
@@ -202,15 +242,19 @@ class CheckpointWriter(Protocol):
 
 
 class WeightSync(Protocol):
-    """Makes the learner's weights the ones the engine samples from."""
+    """Makes the trainer's weights the ones that are sampled from. It alone knows whether sampler and trainer
+    share memory, and so whether one must sleep while the other works."""
 
-    def publish(self) -> int:
-        """Returns the policy version now live, which is the learner's own: after a resume it counts on."""
+    def push(self, weights: WeightsRef, *, version: int) -> int:
+        """Wait until the sampler has these weights; returns the policy version that is live then.
+
+        Nothing computed with older weights is used again; a sequence under way goes on with the new ones.
+        """
         ...
 
-    def withdraw(self) -> None:
-        """Nobody samples until the next `publish`: what the engine holds may go, and the learner have its
-        memory."""
+    def sleep(self) -> None:
+        """The trainer is about to work until the next `push`: whoever shares its memory makes room, and
+        samples nothing meanwhile."""
         ...
 
 
@@ -257,14 +301,14 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
-    """All the ports of one run; a critic where the algorithm has one. `counters` reads what the machines have
-    counted so far, by the names in `rl.counters`."""
+    """All the ports of one run; a critic where the algorithm has one. `counters` reads what they have
+    counted so far, by the names in `rl.metrics`."""
 
-    capture: RolloutGateway
+    gateway: RolloutGateway
     functions: FunctionRunner
     learner: Learner
     checkpoints: CheckpointWriter
-    publisher: WeightSync
+    weight_sync: WeightSync
     recorder: Recorder
     critic: Critic | None = None
     counters: Callable[[], Mapping[str, float]] = dict[str, float]

@@ -35,7 +35,7 @@ ERROR_CODES = (
 Values = dict[str, float]
 
 
-def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: int | None = None) -> Values:
+def rollout_metrics(groups: Sequence[Group], *, epoch: int, max_prompt_length: int | None = None) -> Values:
     """What can be said of a step's scored groups before anything is learned from them.
 
     Units:
@@ -48,28 +48,28 @@ def rollout_measures(groups: Sequence[Group], *, epoch: int, max_prompt_length: 
         at_limit = {"trajectory/prompt_length/clip_ratio": _mean(reached)}
     return {
         **at_limit,
-        **_score_measures(members),
-        **_length_measures(members),
+        **_score_metrics(members),
+        **_length_metrics(members),
         "trace/training/epoch": float(epoch),
-        **_trace_measures(members),
-        **_user_measures(members),
+        **_trace_metrics(members),
+        **_user_metrics(members),
         **_best_and_worst(groups),
         **_pass_at_k(groups),
-        **_version_measures(groups),
-        **_processing_measures(groups),
-        **_group_measures(groups),
-        **_error_measures(members),
-        **_latency_measures(members),
+        **_version_metrics(groups),
+        **_processing_metrics(groups),
+        **_group_metrics(groups),
+        **_error_metrics(members),
+        **_latency_metrics(members),
     }
 
 
-def distillation_measures(groups: Sequence[Group]) -> Values:
+def distillation_metrics(groups: Sequence[Group]) -> Values:
     """What a teacher had nothing to judge of."""
     empty = [float(not member.num_sampled_tokens) for member in _members(groups)]
     return {"trace/distillation/empty_response_rate": _mean(empty)}
 
 
-def batch_measures(batch: Batch) -> Values:
+def batch_metrics(batch: Batch) -> Values:
     """What became of the trajectories on their way into the packs."""
     sequences = [
         sequence for mini in batch.mini_batches for pack in mini.packs for sequence in pack.sequences
@@ -81,20 +81,29 @@ def batch_measures(batch: Batch) -> Values:
     }
 
 
-def timing_measures(
-    timings: Mapping[str, float], groups: Sequence[Group], *, trained_tokens: int, num_devices: int = 1
+def timing_metrics(
+    timings: Mapping[str, float],
+    groups: Sequence[Group],
+    *,
+    trained_tokens: int,
+    num_devices: int = 1,
+    waited_s: float | None = None,
 ) -> Values:
     """Seconds of the step's phases, and tokens by them.
 
     Units:
         timings: seconds by phase (`step`, `rollout`, `update_actor`, ...). trained_tokens: tokens that went
-        through the learner's forward and backward pass, a prefix shared by a group counted once.
+        through the learner's forward and backward pass, a prefix shared by a group counted once. waited_s:
+        how long the learner waited for the groups, where it learns while others are sampled; else it waits
+        for all of their rollouts and rewards.
     Returns:
         `timing/s/<phase>` for each; rates are NaN where their phase was not timed or took no time.
     """
     members = _members(groups)
     step, rollout, update = (timings.get(name, math.nan) for name in ("step", "rollout", "update_actor"))
     sampled = sum(member.num_sampled_tokens for member in members)
+    sampling = _ratio(rollout, step)
+    waited = rollout + timings.get("reward", 0.0) if waited_s is None else waited_s
     response = sum(response_length(member) for member in members)
     total = sum(total_length(member) for member in members)
     return {
@@ -107,12 +116,12 @@ def timing_measures(
         "perf/time_per_step": step,
         "perf/throughput": _ratio(total, step * num_devices),
         "perf/sampling_tokens_per_s": _ratio(sampled, rollout),
-        "fully_async/trainer/idle_ratio": _ratio(rollout + timings.get("reward", 0.0), step),
-        "fully_async/rollouter/idle_ratio": 1.0 - _ratio(rollout, step),
+        "fully_async/trainer/idle_ratio": _ratio(waited, step),
+        "fully_async/rollouter/idle_ratio": 1.0 - (1.0 if sampling > 1.0 else sampling),
     }
 
 
-def validation_measures(groups: Sequence[Group], *, source: str = "data") -> Values:
+def validation_metrics(groups: Sequence[Group], *, source: str = "data") -> Values:
     """How good the policy is on held-out samples; `source` names the dataset.
 
     A sample's value is the mean over its scored rollouts, the result the mean over samples: with the usual
@@ -166,14 +175,14 @@ def _members(groups: Iterable[Group]) -> list[Trajectory]:
     return [trajectory for group in groups for trajectory in group.trajectories]
 
 
-def _score_measures(members: Sequence[Trajectory]) -> Values:
+def _score_metrics(members: Sequence[Trajectory]) -> Values:
     """Scores as the functions gave them, rewards shaped by length where asked for, before any KL penalty:
     where one is taken, the flow measures the rewards again."""
     scored = [member for member in members if member.scored]
     return {**_spread("critic/score", _scores(scored)), **_spread("critic/rewards", _rewards(scored))}
 
 
-def _length_measures(members: Sequence[Trajectory]) -> Values:
+def _length_metrics(members: Sequence[Trajectory]) -> Values:
     lengths = [response_length(member) for member in members]
     prompts = [prompt_length(member) for member in members if member.turns]
     return {
@@ -191,7 +200,7 @@ def _clipped(member: Trajectory) -> float:
     return float(member.truncated)
 
 
-def _trace_measures(members: Sequence[Trajectory]) -> Values:
+def _trace_metrics(members: Sequence[Trajectory]) -> Values:
     ran = [member for member in members if _ran(member)]
     calls = [sum(len(turn.response.get("tool_calls") or ()) for turn in member.turns) for member in members]
     return {
@@ -209,7 +218,7 @@ def _ran(member: Trajectory) -> bool:
     return member.status is TaskStatus.SUCCESS or member.reward_s > 0.0
 
 
-def _user_measures(members: Sequence[Trajectory]) -> Values:
+def _user_metrics(members: Sequence[Trajectory]) -> Values:
     """Values under names that users chose: over the trajectories that have them.
 
     A metric of a reward has its largest and smallest beside: a function that scores a whole group gives each
@@ -224,11 +233,11 @@ def _user_measures(members: Sequence[Trajectory]) -> Values:
                 found[f"trace/reward_metrics/{function}/{name}"].append(value)
         for name, value in member.rollout_metrics.items():
             found[f"trace/rollout_metrics/{name}"].append(value)
-    measures = {key: value for name, values in found.items() for key, value in _average(name, values).items()}
+    metrics = {key: value for name, values in found.items() for key, value in _average(name, values).items()}
     for name, values in found.items():
         if name.startswith("trace/reward_metrics/"):
-            measures |= {f"{name}/max": _largest(values), f"{name}/min": _smallest(values)}
-    return measures
+            metrics |= {f"{name}/max": _largest(values), f"{name}/min": _smallest(values)}
+    return metrics
 
 
 def _best_and_worst(groups: Sequence[Group]) -> Values:
@@ -255,12 +264,12 @@ def _pass_at_k(groups: Sequence[Group]) -> Values:
     groups."""
     scores_of_groups = [_scores(group.survivors) for group in groups if group.survivors]
     most = min((len(scores) for scores in scores_of_groups), default=0)
-    measures: Values = {}
+    metrics: Values = {}
     k = 1
     while k <= most:
-        measures[f"group/pass@k/{k}"] = _mean([_chance(scores, k) for scores in scores_of_groups])
+        metrics[f"group/pass@k/{k}"] = _mean([_chance(scores, k) for scores in scores_of_groups])
         k *= 2
-    return measures
+    return metrics
 
 
 def _chance(scores: Sequence[float], k: int) -> float:
@@ -268,19 +277,31 @@ def _chance(scores: Sequence[float], k: int) -> float:
     return 1.0 - math.comb(bad, k) / math.comb(len(scores), k)
 
 
-def _version_measures(groups: Sequence[Group]) -> Values:
-    """How old the weights were that sampled, in policy versions behind the step's newest. Samples and
-    trajectories with a token that is behind count as stale."""
+def _version_metrics(groups: Sequence[Group]) -> Values:
+    """How old the weights were that sampled, in policy versions behind the step's newest."""
+    ranges = [_versions(one) for group in groups for one in _turned(group)]
+    newest = max((high for _, high in ranges), default=0)
+    return {
+        "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
+        "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
+        "fully_async/count/current_param_version": float(newest) if ranges else math.nan,
+    }
+
+
+def version_metrics(groups: Sequence[Group], *, learned_at: int) -> Values:
+    """What a step that was sampled ahead adds to these: staleness behind the policy version it is learned
+    from, and tokens of several versions in one trajectory. Samples and trajectories with a token that is
+    behind count as stale. Where every step samples with the newest weights, all of it could only be 0."""
     ranges_of_groups = [list(map(_versions, _turned(group))) for group in groups]
     ranges = [pair for of_group in ranges_of_groups for pair in of_group]
     newest = max((high for _, high in ranges), default=0)
+    newest = max(newest, learned_at)
     partial = [float(high != low) for low, high in ranges]
     stale = [[low < newest for low, _ in of_group] for of_group in ranges_of_groups]
     name = "fully_async"
     return {
         "trajectory/staleness/mean": _mean([float(newest - low) for low, _ in ranges]),
         "trajectory/staleness/max": _largest([newest - low for low, _ in ranges]),
-        f"{name}/count/current_param_version": float(newest) if ranges else math.nan,
         f"{name}/count/stale_samples_processed": float(sum(any(of_group) for of_group in stale)),
         f"{name}/count/stale_trajectory_processed": float(sum(map(sum, stale))),
         f"{name}/partial/total_partial_num": math.fsum(partial) if partial else math.nan,
@@ -299,7 +320,7 @@ def _versions(member: Trajectory) -> tuple[int, int]:
     return min(versions), max(versions)
 
 
-def _processing_measures(groups: Sequence[Group]) -> Values:
+def _processing_metrics(groups: Sequence[Group]) -> Values:
     """Seconds of one sample, from its first rollout to its last reward. Its rollouts run side by side, so the
     slowest of them counts."""
     seconds = [
@@ -316,7 +337,7 @@ def _processing_measures(groups: Sequence[Group]) -> Values:
     return {f"fully_async/processing_time/{name}": value for name, value in values.items()}
 
 
-def _group_measures(groups: Sequence[Group]) -> Values:
+def _group_metrics(groups: Sequence[Group]) -> Values:
     """Shares are of the groups that have a baseline: two survivors or more. Lengths do not enter."""
     scores_of_groups = [_scores(group.survivors) for group in groups if len(group.survivors) >= 2]
     equal = [scores for scores in scores_of_groups if rewards_are_equal(scores)]
@@ -331,14 +352,14 @@ def _group_measures(groups: Sequence[Group]) -> Values:
     }
 
 
-def _error_measures(members: Sequence[Trajectory]) -> Values:
+def _error_metrics(members: Sequence[Trajectory]) -> Values:
     failed = (member for member in members if member.status is TaskStatus.FAILED)
     counts = Counter(member.error_code or "failed" for member in failed)
     codes = sorted({*ERROR_CODES, *counts})
     return {f"function/error_rate/{code}": _ratio(counts[code], len(members)) for code in codes}
 
 
-def _latency_measures(members: Sequence[Trajectory]) -> Values:
+def _latency_metrics(members: Sequence[Trajectory]) -> Values:
     model = [math.fsum(turn.latency_s for turn in member.turns) for member in members]
     return {
         "timing/s/rollout/agent_loop_latency/avg": _mean([m.rollout_s + m.reward_s for m in members]),
@@ -388,3 +409,29 @@ def _percentile(values: Sequence[float], percent: float) -> float:
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole > 0 else math.nan
+
+
+COUNTED = (
+    "trace/rerendered_prompts",
+    "trace/tool_parse_errors",
+    "trace/refused_calls",
+    "trace/aborted_calls",
+    "trace/replayed_calls",
+)
+"""Counters that are metrics themselves, under the same name."""
+
+PREFIX_HITS, PREFILLED = "prefix_hits", "prefilled"
+"""Prompt tokens found in the engine's cache, and computed: their share of hits is a metric."""
+
+
+def counted_since(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Counters that only grow -> what they counted in one step; backends that count nothing give none.
+
+    They count since they were made, and a curve shows a step. A validation in between belongs to no step.
+    """
+    grown = {name: value - before.get(name, 0.0) for name, value in after.items()}
+    values = {name: grown[name] for name in COUNTED if name in grown}
+    if PREFIX_HITS in grown and PREFILLED in grown:
+        prompt_tokens = grown[PREFIX_HITS] + grown[PREFILLED]
+        values["perf/prefix_hit_rate"] = grown[PREFIX_HITS] / prompt_tokens if prompt_tokens else math.nan
+    return values

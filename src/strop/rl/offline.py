@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from strop.bilingual import both
 from strop.config.job import HyperParameters, JobConfig
 from strop.data.dataset import Dataset, Draw
 from strop.data.examples import overlap_notes
+from strop.locales import msg
 from strop.rl.batch import pack
 from strop.rl.failures import SKIPPED, skipped_in_a_row, was_skipped
-from strop.rl.fingerprint import made_from
+from strop.rl.fingerprint import run_fingerprint
 from strop.rl.interfaces import OfflineBackends, RowTrainer
 from strop.rl.rollout import Report
 from strop.rl.schedule import learning_rate
@@ -45,7 +45,7 @@ VALIDATED = {
 
 async def train_offline(
     config: JobConfig,
-    machines: OfflineBackends,
+    backends: OfflineBackends,
     training: Dataset[Example],
     validation: Dataset[Example] | None,
     *,
@@ -62,7 +62,7 @@ async def train_offline(
         As `rl.loop.train`, but `validations` holds (step, loss), of which the lowest is the best.
     Raises:
         TrainingError: the numbers went wrong, or nothing was learned.
-        StropError: a machine refused.
+        StropError: a backend refused.
     Side effects:
         Records the job's status from RUNNING on, at last SUCCEEDED, CANCELED, or FAILED with the error
         raised.
@@ -70,23 +70,23 @@ async def train_offline(
 
     def begin() -> _OfflineRun:
         held_out = None if validation is None else _as_json(validation)
-        start = TrainState(made_from=made_from(config, _as_json(training), held_out, code))
+        start = TrainState(fingerprint=run_fingerprint(config, _as_json(training), held_out, code))
         return _OfflineRun(
-            config, machines, training, validation, start, job_id, folder, stop, accept_changes
+            config, backends, training, validation, start, job_id, folder, stop, accept_changes
         )
 
-    return await run_to_its_end(begin, machines.recorder, resume_from=resume_from)
+    return await run_to_its_end(begin, backends.recorder, resume_from=resume_from)
 
 
 class _OfflineRun(Trainer[Example]):
     """A run's learner, and what one of its steps is."""
 
-    after_a_return = both("past the rows of these steps", "并跳过这些步的数据行")
+    after_a_return = msg("past the rows of these steps")
 
     def __init__(
         self,
         config: JobConfig,
-        machines: OfflineBackends,
+        backends: OfflineBackends,
         training: Dataset[Example],
         validation: Dataset[Example] | None,
         start: TrainState,
@@ -99,17 +99,17 @@ class _OfflineRun(Trainer[Example]):
             config,
             training,
             validation,
-            recorder=machines.recorder,
-            checkpoints=machines.checkpoints,
-            learned=machines.learner.learned,
-            position=start,
+            recorder=backends.recorder,
+            checkpoints=backends.checkpoints,
+            learned=backends.learner.learned,
+            state=start,
             overlap_notes=overlap_notes,
             job_id=job_id,
             folder=folder,
             stop=stop,
             accept_changes=accept_changes,
         )
-        self.learner = machines.learner
+        self.learner = backends.learner
         self.held_out = packs_of(validation.samples) if validation is not None else []
 
     async def before_loading(self) -> None:
@@ -128,8 +128,8 @@ class _OfflineRun(Trainer[Example]):
 
     async def step(self) -> None:
         """One batch of rows, one optimizer update."""
-        draw, took = self.draw_at(self.position), Stopwatch()
-        step = self.position.step + 1
+        draw, took = self.draw_at(self.state), Stopwatch()
+        step = self.state.step + 1
         with took("step"):
             batch = offline_batch(step, draw.samples)
             [mini] = batch.mini_batches
@@ -138,20 +138,20 @@ class _OfflineRun(Trainer[Example]):
                 self.recorder.progress(step, "update", 0, 1)
                 updates = await asyncio.to_thread(self.learner.update, batch)
                 self.recorder.progress(step, "update", 1, 1)
-        self.measured(step, **updates, **step_measures(took.seconds, mini, epoch=draw.epoch))
+        self.measured(step, **updates, **step_metrics(took.seconds, mini, epoch=draw.epoch))
         if was_skipped(updates):
             text = SKIPPED
             self.recorder.event("update_skipped", text, step=step)
         skipped_steps = skipped_in_a_row(
-            self.position.skipped_steps,
+            self.state.skipped_steps,
             updates,
-            look_for=both("broken rows in the data of these steps", "这些步数据中的损坏行"),
+            look_for=msg("broken rows in the data of these steps"),
         )
         self.policy_version += int(updates["actor/num_updates"])
-        self.position = replace(
-            past(self.position, draw),
+        self.state = replace(
+            past(self.state, draw),
             skipped_steps=skipped_steps,
-            skipped=self.position.skipped + (skipped_steps > 0),
+            skipped=self.state.skipped + (skipped_steps > 0),
         )
         self.between_steps = True
 
@@ -159,21 +159,21 @@ class _OfflineRun(Trainer[Example]):
         size = self.hyper.batch_size
         return self.training.draw(size, batch_size=size, seed=self.hyper.seed, epoch=at.epoch, index=at.index)
 
-    def position_after_return(self, left: TrainState) -> TrainState:
+    def state_after_return(self, left: TrainState) -> TrainState:
         """Beyond the steps that failed. Their very rows would only lead where they led before, and rows come
         in their order: with earlier weights the run goes on with the next ones."""
         return past(left, self.draw_at(left))
 
     async def validate(self) -> None:
-        at, took = self.position, Stopwatch()
+        at, took = self.state, Stopwatch()
         with took("timing/s/validation"):
             report = self.report(at.step, "validation", len(self.held_out))
             found = await asyncio.to_thread(self.learner.measure, self.held_out, report)
-        measures = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
-        self.measured(at.step, **measures, **took.seconds)
+        metrics = {f"{VALIDATION}{name}": found[key] for key, name in VALIDATED.items() if key in found}
+        self.measured(at.step, **metrics, **took.seconds)
         loss = found["actor/loss"]
         score = loss if math.isfinite(loss) else None
-        self.position = replace(at, validations=(*at.validations, (at.step, score)))
+        self.state = replace(at, validations=(*at.validations, (at.step, score)))
 
     def report(self, step: int, phase: str, total: int) -> Report:
         """Tells how far the learner's thread is, from now on, and ends its work once the run is to end."""
@@ -253,7 +253,7 @@ def _with_perplexity(found: Mapping[str, float]) -> dict[str, float]:
 
 
 def past(at: TrainState, draw: Draw[Example]) -> TrainState:
-    """The position once the step at `at`, which drew `draw`, is through."""
+    """The state once the step at `at`, which drew `draw`, is through."""
     sequences = [sequence for one in draw.samples for sequence in one.sequences]
     return replace(
         at,
@@ -265,7 +265,7 @@ def past(at: TrainState, draw: Draw[Example]) -> TrainState:
     )
 
 
-def step_measures(seconds: Mapping[str, float], mini: MiniBatch, *, epoch: int) -> dict[str, float]:
+def step_metrics(seconds: Mapping[str, float], mini: MiniBatch, *, epoch: int) -> dict[str, float]:
     """Times and sizes of a step, under their registry names."""
     trained = sum(len(one.token_ids) for one in mini.packs)
     return {

@@ -78,7 +78,7 @@ def masked_rollouts(groups: Iterable[Group], plan: LengthPlan) -> frozenset[str]
     return frozenset(one.rollout_id for group in groups for one in group.survivors if one.truncated)
 
 
-def length_measures(groups: Iterable[Group], masked: Set[str], plan: LengthPlan) -> dict[str, float]:
+def length_metrics(groups: Iterable[Group], masked: Set[str], plan: LengthPlan) -> dict[str, float]:
     """What length cost in this step, as far as the plan makes it cost anything."""
     survivors = [one for group in groups for one in group.survivors]
     count = len(survivors)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from strop.bilingual import Bilingual, both, chinese, joined
+from strop.locales import Message, joined, msg
 from strop.schema.function import TaskStatus
 from strop.schema.trajectory import Group
 
@@ -41,7 +41,7 @@ def lost_again(counts: Mapping[str, int]) -> int:
     return sum(count >= AGAIN for count in counts.values())
 
 
-def dropout_text(counts: Mapping[str, int], groups: Sequence[Group]) -> Bilingual | None:
+def dropout_text(counts: Mapping[str, int], groups: Sequence[Group]) -> Message | None:
     """What to tell after a step: the samples of it that were lost again, where that is news."""
     news = [
         (group, counts[group.sample.sample_id])
@@ -51,19 +51,21 @@ def dropout_text(counts: Mapping[str, int], groups: Sequence[Group]) -> Bilingua
     if not news:
         return None
     shown = [
-        both(
-            f"{group.sample.sample_id} (row {group.sample.row}, {count} draws): {_why(group)}",
-            f"{group.sample.sample_id}（第 {group.sample.row} 行，{count} 次）：{chinese(_why(group))}",
+        msg(
+            "{sample_id} (row {row}, {count} draws): {why}",
+            sample_id=group.sample.sample_id,
+            row=group.sample.row,
+            count=count,
+            why=_why(group),
         )
         for group, count in news[:SHOWN]
     ]
     left = len(news) - SHOWN
-    more = both(f", and {left} more", f"，另有 {left} 个") if left > 0 else ""
-    told = both(
-        "dropped in every draw so far, so that nothing is learned from them and the data drifts easy: ",
-        "每次抽到都被丢弃，因此无法从中学习，数据会偏向简单样本：",
+    more = msg(", and {left} more", left=left) if left > 0 else ""
+    told = msg(
+        "dropped in every draw so far, so that nothing is learned from them and the data drifts easy: "
     )
-    return told + joined(both("; ", "；"), *shown) + more
+    return told + joined(msg("; "), *shown) + more
 
 
 def _is_news(count: int) -> bool:
@@ -73,5 +75,5 @@ def _is_news(count: int) -> bool:
 
 def _why(group: Group) -> str:
     errors = [one.error or one.error_code or "failed" for one in group.trajectories if one.error]
-    text = errors[0].splitlines()[0] if errors else both("no survivor", "无存活轨迹")
+    text = errors[0].splitlines()[0] if errors else msg("no survivor")
     return text if len(text) <= 160 else text[:159] + "…"

@@ -71,7 +71,7 @@ def shape_advantages(
     return _with_sequences(batch, lambda _: next(final))
 
 
-def shaped_measures(batch: Batch) -> dict[str, float]:
+def shaped_metrics(batch: Batch) -> dict[str, float]:
     """Advantages and returns over all sampled tokens of a batch, so that long answers weigh more, under their
     registry names. Returns equal advantages where a rollout is rewarded once, at its end."""
     advantages: list[float] = []

@@ -12,7 +12,8 @@ from typing import Any
 from strop.config.job import HyperParameters, JobConfig
 from strop.data.dataset import Dataset, Draw
 from strop.errors import CheckpointError
-from strop.rl.fingerprint import MAY_CHANGE, MadeFrom, changes, made_from
+from strop.locales import msg
+from strop.rl.fingerprint import MAY_CHANGE, RunFingerprint, changes, run_fingerprint
 from strop.rl.repeat_failures import lost_in_a_row
 from strop.schema.batch import Pack
 from strop.schema.trajectory import Group
@@ -22,7 +23,7 @@ from strop.schema.trajectory import Group
 class TrainState:
     """The last completed step and where its successor draws from.
 
-    `made_from` is what decides on the steps: with something else, going on would be another run.
+    `fingerprint` is what decides on the steps: with something else, going on would be another run.
     `epoch_ended`: that step drew the last rows of an epoch. `validations` holds (step, mean@1) in order.
     Counts of tokens and of groups are of the whole run so far. `skipped_steps` counts those in a row up to
     this one without any finite gradient; `rollbacks`, returns to a checkpoint. `lost` are samples dropped in
@@ -30,7 +31,7 @@ class TrainState:
     whatever else pulled, `skipped` those whose every update was left out for want of a finite gradient.
     """
 
-    made_from: MadeFrom
+    fingerprint: RunFingerprint
     step: int = 0
     epoch: int = 0
     index: int = 0
@@ -83,7 +84,7 @@ class TrainState:
         idle: bool,
         skipped_steps: int,
     ) -> TrainState:
-        """The position once the step whose last draw was `draw` is through; `taught` carried a loss, where no
+        """The state once the step whose last draw was `draw` is through; `taught` carried a loss, where no
         advantage took part if it was `idle`."""
         sampled = sum(one.num_sampled_tokens for group in groups for one in group.trajectories)
         trained = sum(sequence.num_loss_tokens for pack in taught for sequence in pack.sequences)
@@ -111,24 +112,24 @@ class TrainState:
         )
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As checkpoints hold it."""
+        fields = asdict(self)
+        return {"made_from": fields.pop("fingerprint"), **fields}
 
 
-def start_position(
+def start_state(
     config: JobConfig, training: Dataset, validation: Dataset | None, code: Mapping[str, str]
 ) -> TrainState:
     """Before the first step; `code` is the hash of each function's code, by its label."""
     return TrainState(
-        made_from=made_from(
+        fingerprint=run_fingerprint(
             config, _as_json(training), None if validation is None else _as_json(validation), code
         )
     )
 
 
-def saved_position(
-    saved: Mapping[str, Any], start: TrainState, *, accept_changes: bool = False
-) -> TrainState:
-    """Read a position back, if it belongs to a run made from the same as `start`.
+def saved_state(saved: Mapping[str, Any], start: TrainState, *, accept_changes: bool = False) -> TrainState:
+    """Read a state back, if it belongs to a run made from the same as `start`.
 
     With `accept_changes` it may be judged and validated by others.
 
@@ -136,11 +137,11 @@ def saved_position(
         CheckpointError: it belongs to another run, and what differs.
     """
     try:
-        found = changes(saved["made_from"], start.made_from)
-        position = _read(saved, start)
+        found = changes(saved["made_from"], start.fingerprint)
+        state = _read(saved, start)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         text = f"the position in the checkpoint cannot be read: {type(error).__name__}: {error}"
-        raise CheckpointError(text, fix="resume from another checkpoint of the run") from error
+        raise CheckpointError(text, fix=msg("resume from another checkpoint of the run")) from error
     if found is not None and not (accept_changes and found.acceptable):
         raise CheckpointError(
             "the checkpoint was made by another job, and its run cannot go on as this one\n    "
@@ -149,12 +150,12 @@ def saved_position(
             "checkpoint's folder as its model"
             + ("; --accept-changes goes on as it is now" if found.acceptable else ""),
         )
-    return position
+    return state
 
 
 def _read(saved: Mapping[str, Any], start: TrainState) -> TrainState:
     return TrainState(
-        made_from=start.made_from,
+        fingerprint=start.fingerprint,
         step=int(saved["step"]),
         epoch=int(saved["epoch"]),
         index=int(saved["index"]),

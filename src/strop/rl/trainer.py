@@ -1,4 +1,4 @@
-"""Job + position -> the course of a run to its end: resume, step after step, validate and save, go back, end.
+"""Job + state -> a run to its end: resume, step after step, validate and save, go back, end.
 
 What every run has in common, whatever a step is: `rl.loop` and `rl.offline` bring that. Here
 alone is decided when a checkpoint is loaded or written and which status a run ends with.
@@ -14,18 +14,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from strop.bilingual import Bilingual, both, chinese, joined
 from strop.config.job import JobConfig
 from strop.config.notes import notes, total_steps
 from strop.data.dataset import Dataset, Item
 from strop.errors import CheckpointError, told_of
+from strop.locales import Message, joined, msg
 from strop.rl.checkpoints import CheckpointManager, kept_in, save_is_due
 from strop.rl.failures import MAX_ROLLBACKS, NothingFinite, nothing_learned
 from strop.rl.fingerprint import changes
 from strop.rl.interfaces import CheckpointWriter, Recorder
 from strop.rl.stop import StopFlag, Stopped
 from strop.rl.stopwatch import Stopwatch
-from strop.rl.train_state import TrainState, saved_position
+from strop.rl.train_state import TrainState, saved_state
 from strop.rl.validation import validation_is_due
 from strop.schema.job import TARGET_REACHED_EVENT, JobStatus
 from strop.tracing.metrics import NameGate
@@ -65,7 +65,10 @@ async def run_to_its_end(
     recorder.status(JobStatus.RUNNING)
     try:
         run = begin()
-        status = await run.start(resume_from) or await run.to_the_end()
+        try:
+            status = await run.start(resume_from) or await run.to_the_end()
+        finally:
+            await run.close()
     except asyncio.CancelledError:
         recorder.status(JobStatus.CANCELED)
         raise
@@ -75,12 +78,12 @@ async def run_to_its_end(
     recorder.status(status)
     return RunResult(
         status=status,
-        steps=run.position.step,
+        steps=run.state.step,
         checkpoint=run.shelf.newest,
         best=run.shelf.best,
-        validations=run.position.validations,
-        sampled_tokens=run.position.sampled_tokens,
-        trained_tokens=run.position.trained_tokens,
+        validations=run.state.validations,
+        sampled_tokens=run.state.sampled_tokens,
+        trained_tokens=run.state.trained_tokens,
         already_finished=run.already_finished,
         target_reached=run.has_reached_target,
     )
@@ -89,7 +92,7 @@ async def run_to_its_end(
 class Trainer(ABC, Generic[Item]):
     """How far a run has come, and what it does between its steps."""
 
-    after_a_return: ClassVar[Bilingual]
+    after_a_return: ClassVar[Message]
     """What is done otherwise after going back to a checkpoint, in words."""
 
     def __init__(
@@ -101,7 +104,7 @@ class Trainer(ABC, Generic[Item]):
         recorder: Recorder,
         checkpoints: CheckpointWriter,
         learned: Callable[[], bool],
-        position: TrainState,
+        state: TrainState,
         overlap_notes: OverlapNotes[Item],
         job_id: str,
         folder: Path,
@@ -114,7 +117,7 @@ class Trainer(ABC, Generic[Item]):
         self.recorder, self.checkpoints, self.stop = recorder, checkpoints, stop
         training.steps_per_epoch(self.hyper.batch_size)  # refuses a dataset smaller than one step
         self.last_step = total_steps(self.hyper, len(training))
-        self.position = position
+        self.state = state
         self.shelf = CheckpointManager(
             folder / "checkpoints",
             self.hyper.save_total_limit,
@@ -126,7 +129,7 @@ class Trainer(ABC, Generic[Item]):
         self.policy_version = 0
         self.names = NameGate()
         self.between_steps = True
-        """Whether the learner's weights are those of `position`."""
+        """Whether the learner's weights are those of `state`."""
         self.returned_to: Path | None = None
         self.already_finished = False
         self._learned = learned
@@ -139,7 +142,7 @@ class Trainer(ABC, Generic[Item]):
 
     @abstractmethod
     async def validate(self) -> None:
-        """Measure the policy of now on the validation rows and put the result into `position`."""
+        """Measure the policy of now on the validation rows and put the result into `state`."""
 
     async def before_loading(self) -> None:
         """What needs the start weights, before a checkpoint replaces them."""
@@ -147,22 +150,23 @@ class Trainer(ABC, Generic[Item]):
     async def weights_changed(self) -> None:
         """Make the weights of now the ones in use, where others than the learner use them."""
 
+    async def close(self) -> None:
+        """Give up what is still under way; the run is over."""
+
     @abstractmethod
-    def position_after_return(self, left: TrainState) -> TrainState:
-        """Where to go on from after going back from `left`; `position` is that of the checkpoint."""
+    def state_after_return(self, left: TrainState) -> TrainState:
+        """Where to go on from after going back from `left`; `state` is that of the checkpoint."""
 
     @property
     def is_through(self) -> bool:
         """Whether the last step is done, or validation has reached its target. Refills use up rows, so the
         epochs may end before the steps do."""
-        all_done = self.position.step >= self.last_step or self.position.epoch >= self.hyper.n_epochs
+        all_done = self.state.step >= self.last_step or self.state.epoch >= self.hyper.n_epochs
         return all_done or self.has_reached_target
 
     @property
     def has_reached_target(self) -> bool:
-        return self.position.has_reached(
-            self.hyper, lower_is_better=self.config.training_type.lower_is_better
-        )
+        return self.state.has_reached(self.hyper, lower_is_better=self.config.training_type.lower_is_better)
 
     async def start(self, resume_from: Path | None) -> JobStatus | None:
         """Tell the notes, load what is resumed, make the weights live. A status if nothing is left to do."""
@@ -171,14 +175,13 @@ class Trainer(ABC, Generic[Item]):
             await self.before_loading()
         if resume_from is not None:
             saved = await self.load(resume_from)
-            at = self.position.step
+            at = self.state.step
             self.shelf.take_over(kept_in(saved), resume_from, step=at)
-            self.recorder.event("resumed", both(f"goes on after step {at}", f"从第 {at} 步之后继续"), step=at)
+            self.recorder.event("resumed", msg("goes on after step {at}", at=at), step=at)
             if saved["published"] and self.is_through:
                 self.already_finished = True
-                text = both(
-                    f"already finished: all {at} steps are in {resume_from}",
-                    f"早已完成：全部 {at} 步都在 {resume_from} 中",
+                text = msg(
+                    "already finished: all {at} steps are in {resume_from}", at=at, resume_from=resume_from
                 )
                 self.recorder.event("already_finished", text, step=at)
                 return JobStatus.SUCCEEDED
@@ -186,24 +189,24 @@ class Trainer(ABC, Generic[Item]):
         return None
 
     async def load(self, folder: Path) -> dict[str, Any]:
-        """Put learner and position where the checkpoint was written. Returns what was saved beside them.
+        """Put learner and state where the checkpoint was written. Returns what was saved beside them.
 
         Raises:
             CheckpointError: it is damaged, or another job's; the learner is untouched then.
         """
 
         def belongs(saved: Mapping[str, Any]) -> None:
-            saved_position(saved, self.position, accept_changes=self._accept_changes)
+            saved_state(saved, self.state, accept_changes=self._accept_changes)
 
         saved = await asyncio.to_thread(self.checkpoints.load, folder, belongs)
-        if (found := changes(saved["made_from"], self.position.made_from)) is not None:
-            told = both("goes on after changes that were accepted: ", "按已接受的更改继续：")
-            text = told + joined(both("; ", "；"), *found.lines)
+        if (found := changes(saved["made_from"], self.state.fingerprint)) is not None:
+            told = msg("goes on after changes that were accepted: ")
+            text = told + joined(msg("; "), *found.lines)
             self.recorder.event("changed", text, step=int(saved["step"]), data={"changes": list(found.lines)})
             # What others measured, or on other rows, is compared with nothing from now on.
             saved["kept"] = [{**one, "validation": None} for one in saved["kept"]]
             saved["validations"] = []
-        self.position = saved_position(saved, self.position, accept_changes=self._accept_changes)
+        self.state = saved_state(saved, self.state, accept_changes=self._accept_changes)
         self.policy_version = int(saved["policy_version"])
         self.names = NameGate(admitted=saved["metric_names"])
         return saved
@@ -231,7 +234,7 @@ class Trainer(ABC, Generic[Item]):
             self.stop.check()
             await self.validate_if_due()
             if self.is_through and not await asyncio.to_thread(self._learned):
-                raise nothing_learned(self.position, critic_warmup=self.hyper.critic_warmup)
+                raise nothing_learned(self.state, critic_warmup=self.hyper.critic_warmup)
             await self.save_if_due()
             if self.is_through:
                 self.tell_early_end()
@@ -240,15 +243,18 @@ class Trainer(ABC, Generic[Item]):
             await self.step()
 
     def tell_early_end(self) -> None:
-        at = self.position
+        at = self.state
         if self.has_reached_target and at.step < self.last_step:
             target, count = self.hyper.early_stopping_target, self.hyper.early_stopping_count
-            times = (f" {count} times in a row", f"连续 {count} 次") if count > 1 else ("", "")
-            text = both(
-                f"stopped after step {at.step} of {self.last_step}: validation reached its target{times[0]} "
-                f"({at.validation:.4g}, target {target:.4g})",
-                f"在第 {at.step} 步（共 {self.last_step} 步）之后停止：验证{times[1]}达到目标"
-                f"（{at.validation:.4g}，目标 {target:.4g}）",
+            times = msg(" {count} times in a row", count=count) if count > 1 else ""
+            text = msg(
+                "stopped after step {step} of {last_step}: validation reached its "
+                "target{times} ({validation:.4g}, target {target:.4g})",
+                step=at.step,
+                last_step=self.last_step,
+                times=times,
+                validation=at.validation,
+                target=target,
             )
             data = {"target": target, "validation": at.validation, "count": count, "of": self.last_step}
             self.recorder.event(TARGET_REACHED_EVENT, text, step=at.step, data=data)
@@ -260,28 +266,32 @@ class Trainer(ABC, Generic[Item]):
         Raises:
             NothingFinite: there is no checkpoint, or the run has gone back too often.
         """
-        left, number, newest = self.position, self.position.rollbacks + 1, self.shelf.newest
+        left, number, newest = self.state, self.state.rollbacks + 1, self.shelf.newest
         if newest is None or number > MAX_ROLLBACKS:
             raise reason
         if newest == self.returned_to:
             newest = self.shelf.leave_newest(left.step + 1) or newest
         await self.load(newest)
         self.returned_to = newest
-        step = self.position.step
-        self.position = replace(self.position_after_return(left), rollbacks=number, skipped_steps=0)
+        step = self.state.step
+        self.state = replace(self.state_after_return(left), rollbacks=number, skipped_steps=0)
         self.between_steps = True
         await self.weights_changed()
-        text = both(
-            f"step {left.step + 1}: {reason.message}; back to the checkpoint of step {step} "
-            f"(return {number} of {MAX_ROLLBACKS} at most), {self.after_a_return}",
-            f"第 {left.step + 1} 步：{chinese(reason.message)}；回到第 {step} 步的检查点"
-            f"（第 {number} 次，最多 {MAX_ROLLBACKS} 次），{self.after_a_return.zh}",
+        text = msg(
+            "step {step}: {message}; back to the checkpoint of step {step2} (return "
+            "{number} of {max_rollbacks} at most), {after_a_return}",
+            step=left.step + 1,
+            message=reason.message,
+            step2=step,
+            number=number,
+            max_rollbacks=MAX_ROLLBACKS,
+            after_a_return=self.after_a_return,
         )
         data = {"from": left.step + 1, "checkpoint": str(newest)}
         self.recorder.event("rolled_back", text, step=step, data=data)
 
     async def validate_if_due(self) -> None:
-        at = self.position
+        at = self.state
         last_step = at.step if self.is_through else self.last_step
         due = validation_is_due(at.step, last_step=last_step, eval_steps=self.hyper.eval_steps)
         if self.validation is not None and due and not at.validated:
@@ -289,14 +299,14 @@ class Trainer(ABC, Generic[Item]):
 
     async def save_if_due(self) -> None:
         last = self.is_through
-        if self.position.skipped_steps and not last:
+        if self.state.skipped_steps and not last:
             return  # weights that may be the ones to go back from
-        if last or save_is_due(self.hyper, self.position.step, epoch_ended=self.position.epoch_ended):
+        if last or save_is_due(self.hyper, self.state.step, epoch_ended=self.state.epoch_ended):
             await self.save(published=last)
 
     async def save(self, *, published: bool) -> None:
         """Save the last completed step, unless there is none or just that lies there already."""
-        at = self.position
+        at = self.state
         if at.step == 0 or self.shelf.holds(at.step, at.validation, published=published):
             return
         took = Stopwatch()

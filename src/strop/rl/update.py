@@ -17,6 +17,7 @@ from strop.rl.schedule import learning_rate
 from strop.rl.update_metrics import UpdateMetrics, mean
 from strop.schema.batch import Batch, LossNormalizer, MiniBatch, OptimStep, Pack, Score
 from strop.schema.batch import Sequence as TokenSequence
+from strop.schema.weights import WeightsRef
 
 Rows = Sequence[Sequence[float]]
 """One row a sequence, in the order of the packs."""
@@ -82,6 +83,15 @@ class PolicyLearner:
     def learned(self) -> bool:
         """Whether any weight is another one than when the run began."""
         return self.trainer.learned()
+
+    @property
+    def policy_version(self) -> int:
+        """Optimizer steps applied; after a resume it counts on."""
+        return self.trainer.policy_version
+
+    def export(self) -> WeightsRef:
+        """The weights after the last update."""
+        return self.trainer.export()
 
     def _computed(self, mini: MiniBatch) -> list[Pack]:
         """The packs that must be computed: none where the mini-batch has no gradient at all."""

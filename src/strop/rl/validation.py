@@ -29,7 +29,7 @@ async def validate(
     prefix: str,
     rollouts: RolloutPlan,
     rewards: RewardPlan,
-    machines: Backends,
+    backends: Backends,
     report: Report,
 ) -> tuple[Group, ...]:
     """Roll out and score every held-out sample once; `rollouts` is the training plan, made greedy here.
@@ -43,11 +43,11 @@ async def validate(
         training=False,
         sampling=replace(rollouts.sampling, temperature=0.0),
     )
-    groups = await rollout(dataset.samples, plan, machines.capture, machines.functions, report)
-    return await reward(groups, replace(rewards, testing=True), machines.functions)
+    groups = await rollout(dataset.samples, plan, backends.gateway, backends.functions, report)
+    return await reward(groups, replace(rewards, testing=True), backends.functions)
 
 
-def mean_at_1(measures: Mapping[str, float]) -> float | None:
+def mean_at_1(metrics: Mapping[str, float]) -> float | None:
     """The score checkpoints are compared by; None where nothing could be scored."""
-    value = measures.get(MEAN_AT_1, math.nan)
+    value = metrics.get(MEAN_AT_1, math.nan)
     return value if math.isfinite(value) else None

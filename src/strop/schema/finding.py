@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from strop.locales import FromOldStore, Message, in_both
+
 
 class Severity(StrEnum):
     WARNING = "warning"
@@ -15,12 +17,21 @@ class Severity(StrEnum):
 
 
 class Text(BaseModel):
-    """The same sentence in both languages."""
+    """The same sentence in both languages: what a store keeps of a finding, and what clients get of it."""
 
     model_config = ConfigDict(frozen=True)
 
     en: str
     zh: str
+
+    @property
+    def message(self) -> Message:
+        """The sentence for a message of which it is part."""
+        return FromOldStore(self.en, self.zh)
+
+    @classmethod
+    def of(cls, message: str) -> Text:
+        return cls(**in_both(message))
 
 
 class Curve(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from strop.bilingual import Bilingual
+from strop.locales import Message, kept, msg, rendered
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.training import TrainingType
 
@@ -81,13 +81,13 @@ PREPARING_EVENT = "preparing"
 """Kind of the event in which a trainer says what takes a while before its job's first step."""
 
 PHASE_WORDS = {
-    "rollout": ("sampling", "采样"),
-    "reward": ("scoring", "打分"),
-    "validation": ("validating", "验证"),
-    "update": ("updating", "更新"),
-    "reference": ("asking the reference", "计算参考模型"),
+    "rollout": msg("sampling"),
+    "reward": msg("scoring"),
+    "validation": msg("validating"),
+    "update": msg("updating"),
+    "reference": msg("asking the reference"),
 }
-"""What people call the phases of `Progress`, in English and Chinese."""
+"""What people call the phases of `Progress`."""
 
 
 class _Record(BaseModel):
@@ -106,7 +106,7 @@ class Job(_Record):
     workspace_id: str = DEFAULT_WORKSPACE
     config: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
-    error_zh: str | None = None
+    error_said: str | None = None
     created_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -121,7 +121,7 @@ class Job(_Record):
 
     def error_in(self, language: str) -> str | None:
         """Why it failed, in Chinese where that is asked for and known."""
-        return self.error_zh or self.error if language == "zh" else self.error
+        return None if self.error is None else rendered(kept(self.error, self.error_said), language)
 
 
 class Checkpoint(_Record):
@@ -143,29 +143,29 @@ class Checkpoint(_Record):
 class Event(_Record):
     """Something a person should know: a kind in snake_case, a sentence, data for machines.
 
-    `message_zh` is the sentence in Chinese; a `Bilingual` message brings it along.
+    `said` is the sentence with its parameters, from which it is made in any language; see `locales.kept`.
     """
 
     job_id: str
     kind: str
     message: str
-    message_zh: str | None = None
+    said: str | None = None
     step: int | None = None
     data: dict[str, Any] = Field(default_factory=dict)
     created_at: datetime
 
     @model_validator(mode="before")
     @classmethod
-    def _in_both_languages(cls, values: Any) -> Any:
+    def _with_its_parameters(cls, values: Any) -> Any:
         given = cast("dict[str, Any]", values)
         message = given.get("message")
-        if not isinstance(message, Bilingual):
+        if not isinstance(message, Message):
             return given
-        return {**given, "message": str(message), "message_zh": message.zh}
+        return {**given, "message": str(message), "said": message.as_json()}
 
     def message_in(self, language: str) -> str:
-        """The sentence, in Chinese where that is asked for and known."""
-        return self.message_zh or self.message if language == "zh" else self.message
+        """The sentence in a language, where that is known."""
+        return rendered(kept(self.message, self.said), language)
 
 
 class Progress(_Record):

@@ -6,7 +6,8 @@ fields are left out, so that a client also understands a newer server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, cast
@@ -29,11 +30,11 @@ def _utc(value: object) -> object:
 Moment = Annotated[datetime, BeforeValidator(_utc)]
 
 
-class _Shown(BaseModel):
+class _Response(BaseModel):
     model_config = ConfigDict(frozen=True, protected_namespaces=(), extra="ignore")
 
 
-class JobInfo(_Shown):
+class JobInfo(_Response):
     """A job. `message` says why a FAILED one failed; `finetuned_output` is the model's name once it
     SUCCEEDED.
     """
@@ -70,7 +71,7 @@ class JobInfo(_Shown):
         return 200
 
 
-class EventInfo(_Shown):
+class EventInfo(_Response):
     """Something a person should know of a job."""
 
     kind: str
@@ -80,21 +81,21 @@ class EventInfo(_Shown):
     time: Moment
 
 
-class StepMetrics(_Shown):
+class StepMetrics(_Response):
     """What is known of a step by now; more may come for the same step."""
 
     step: int
     metrics: dict[str, float]
 
 
-class Point(_Shown):
+class Point(_Response):
     """One value of a curve; None where it was measured and is no number."""
 
     step: int
     value: float | None = None
 
 
-class CheckpointInfo(_Shown):
+class CheckpointInfo(_Response):
     """`validation` is mean@1 at that step, or the loss, where measured; `best`: none validated better."""
 
     checkpoint_id: str
@@ -109,7 +110,7 @@ class CheckpointInfo(_Shown):
     create_time: Moment
 
 
-class TurnInfo(_Shown):
+class TurnInfo(_Response):
     """One chat call of a rollout; token ids and logprobs stay with the server."""
 
     index: int
@@ -122,7 +123,7 @@ class TurnInfo(_Shown):
     latency_s: float
 
 
-class TrajectoryInfo(_Shown):
+class TrajectoryInfo(_Response):
     """One rollout. `turns` are there where one trajectory was asked for."""
 
     rollout_id: str
@@ -149,7 +150,7 @@ class TrajectoryInfo(_Shown):
     turns: list[TurnInfo] = Field(default_factory=list["TurnInfo"])
 
 
-class SpanInfo(_Shown):
+class SpanInfo(_Response):
     """A timed piece of a rollout. In a tree `depth` and `offset_ms`, from the start of its trace, are there.
 
     Units:
@@ -177,7 +178,7 @@ class SpanInfo(_Shown):
     offset_ms: float = 0.0
 
 
-class FindingInfo(_Shown):
+class FindingInfo(_Response):
     """What the diagnosis found, with the words of its rule, where the server knows that rule. `ended_step` is
     absent while it holds."""
 
@@ -193,7 +194,7 @@ class FindingInfo(_Shown):
     evidence: Evidence
 
 
-class DatasetResult(_Shown):
+class DatasetResult(_Response):
     """What an evaluation measured on one file. `mean` is mean@n, n being `n_rollouts`: over samples, of each
     one's mean over its scored rollouts; None where nothing was scored. `parts` are those of the reward
     functions.
@@ -207,7 +208,7 @@ class DatasetResult(_Shown):
     num_failed: int
 
 
-class EvaluationInfo(_Shown):
+class EvaluationInfo(_Response):
     """A model being measured. `mean` is that of the datasets' means, once all are there; `message` says why a
     FAILED one failed.
     """
@@ -230,7 +231,7 @@ class EvaluationInfo(_Shown):
     message: str | None = None
 
 
-class FileInfo(_Shown):
+class FileInfo(_Response):
     """An uploaded file. `size` in bytes."""
 
     file_id: str
@@ -244,7 +245,7 @@ class FileInfo(_Shown):
     gmt_create: Moment
 
 
-class InstanceInfo(_Shown):
+class InstanceInfo(_Response):
     """A running function. `status` is DashScope's number (2: it serves), `state` the word for it.
 
     Address, token and `load` (workers, queue, latencies, errors by type) are there where one instance was
@@ -264,7 +265,7 @@ class InstanceInfo(_Shown):
     load: dict[str, Any] | None = None
 
 
-class FunctionInfo(_Shown):
+class FunctionInfo(_Response):
     """A registered function: class `func` in file `name` of a bundle."""
 
     entity_id: str
@@ -277,7 +278,7 @@ class FunctionInfo(_Shown):
     instances: list[InstanceInfo] = Field(default_factory=list["InstanceInfo"])
 
 
-class ModelInfo(_Shown):
+class ModelInfo(_Response):
     """A name that jobs and deployments may use; `lineage` where training published it."""
 
     model_name: str
@@ -287,7 +288,7 @@ class ModelInfo(_Shown):
     lineage: dict[str, Any] | None = None
 
 
-class DeploymentInfo(_Shown):
+class DeploymentInfo(_Response):
     """A model being served. `capacity` replicas are wanted, `ready_capacity` answer."""
 
     deployed_model: str
@@ -329,7 +330,7 @@ class Listed(Generic[Item]):
         return len(self.items)
 
 
-class Saved(_Shown):
+class Saved(_Response):
     """A checkpoint is whole on the server's disk."""
 
     step: int
@@ -340,7 +341,7 @@ class Saved(_Shown):
     policy_version: int
 
 
-class PhaseProgress(_Shown):
+class PhaseProgress(_Response):
     """How far a phase of a step is."""
 
     step: int
@@ -371,3 +372,21 @@ def stream_item(value: dict[str, Any]) -> StreamItem | None:
             return PhaseProgress.model_validate(value)
         case _:
             return None
+
+
+def without_nulls(value: Any) -> Any:
+    """Leave out every null in a dict: clients fail on a null list. NaN, which JSON lacks, is left out too.
+
+    >>> without_nulls({"a": None, "b": [{"c": None, "d": 1}]})
+    {'b': [{'d': 1}]}
+    """
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {str(key): without_nulls(item) for key, item in pairs if not _absent(item)}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [without_nulls(item) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _absent(value: object) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))

@@ -71,7 +71,7 @@ class SamplingParams:
             raise ValueError(f"top_logprobs must lie in [0, {MOST_TOKENS}], found {self.top_logprobs}")
 
 
-Likeliest = tuple[tuple[int, float], ...]
+TopLogprobs = tuple[tuple[int, float], ...]
 """Token ids with their logprobs, the likeliest first: of the distribution after temperature, before top-k and
 top-p."""
 
@@ -82,7 +82,7 @@ class Completion:
 
     Shapes:
         token_ids, logprobs, policy_versions: (T,) one a sampled token, the end token included when sampled.
-        likeliest: (T,) where `top_logprobs` were asked for, else empty.
+        top_logprobs: (T,) where `top_logprobs` were asked for, else empty.
     Units:
         logprobs: nats, of the distribution that was really sampled from (after temperature, top-k, top-p).
         text: decoded, without special tokens, cut before a stop string.
@@ -93,7 +93,7 @@ class Completion:
     policy_versions: tuple[int, ...]
     text: str
     finish_reason: FinishReason
-    likeliest: tuple[Likeliest, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class CompletionChunk:
     logprobs: tuple[float, ...]
     text: str
     finish_reason: FinishReason | None = None
-    likeliest: tuple[Likeliest, ...] = ()
+    top_logprobs: tuple[TopLogprobs, ...] = ()
 
 
 def seed_of(text: str) -> int:

@@ -19,7 +19,7 @@ class Wanted(StrEnum):
 
 
 class LocalRun(BaseModel):
-    """What `strop run` asks of the private server that it keeps: a job file of this machine.
+    """What `strop run` was asked to train in its own process: a job file of this machine.
 
     `overrides` and `given_by` are those of `config.loading.load_job`; `out` is the folder
     for its checkpoints, `resume` the checkpoint to go on from, with `accept_changes` also where functions or
@@ -60,8 +60,8 @@ class Submission(BaseModel):
     `deaths` counts trainers in a row that ended without a word and without a new checkpoint; `reached` is the
     newest checkpoint's step when the last of them had ended.
 
-    `owner` is the process that keeps a private server for this one job, as `store.processes` writes it: with
-    it the job ends, and no other server looks after it. Then `request` is a `LocalRun`.
+    `owner` is the `strop run` that trains the job in its own process, as `processes.mark` writes it: the job
+    ends with it, and no server looks after it. Then `request` is a `LocalRun`.
     """
 
     model_config = ConfigDict(frozen=True)

@@ -64,7 +64,7 @@ class TrackerConfig(Section):
                     text = f"{key}: has no effect on {self.type.value}"
                     raise Contradiction(text, fix=f"remove it; it is for {kind.value}")
         if self.tracking_uri is not None and "@" in urlsplit(self.tracking_uri).netloc:
-            text = "tracking_uri: holds a name or password, which would stand in the job's record"
+            text = "tracking_uri: contains a user name or password, which would end up in the job's record"
             raise Contradiction(text, fix="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead")
         return self
 
@@ -91,9 +91,11 @@ class WebhookConfig(Section):
         except ValueError:  # brackets of no address, a port that is no number
             usable = False
         if not usable:
-            raise Contradiction("url: is no address of a web server", fix="e.g. https://example.com/hook")
+            raise Contradiction(
+                "url: is not the address of a web server", fix="e.g. https://example.com/hook"
+            )
         if self.secret is not None and len(self.secret) < 16:
-            raise Contradiction("secret: is too short to sign with", fix="take 16 characters or more")
+            raise Contradiction("secret: is too short for signing", fix="use 16 characters or more")
         return self
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from strop.errors import RequestError, StoreError
+from strop.locales import msg
 from strop.service.settings import MIB, Limits
 from strop.store.blobs import CHUNK_BYTES, Blobs
 
@@ -60,12 +61,17 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
             members = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, EOFError) as error:
         raise RequestError(
-            f"the upload is not a readable zip: {error}", fix="PUT the bytes of a zip file"
+            msg("the upload is not a readable zip: {error}", error=error),
+            fix=msg("PUT the bytes of a zip file"),
         ) from error
     if len(members) > limits.bundle_entries:
         raise RequestError(
-            f"the zip has {len(members)} members, at most {limits.bundle_entries} are taken",
-            fix="leave data, environments and caches out of it",
+            msg(
+                "the zip has {num_members} members, at most {bundle_entries} are allowed",
+                num_members=len(members),
+                bundle_entries=limits.bundle_entries,
+            ),
+            fix=msg("leave data, environments and caches out of it"),
         )
     entries: dict[str, Entry] = {}
     for member in members:
@@ -73,16 +79,20 @@ def check_zip(path: Path, limits: Limits) -> list[Entry]:
         if entry is None:
             continue
         if entry.name in entries:
-            raise RequestError(f"the zip holds {entry.name!r} twice")
+            raise RequestError(msg("the zip holds {name!r} twice", name=entry.name))
         entries[entry.name] = entry
     _refuse_file_as_folder(entries)
     unpacked = sum(entry.size for entry in entries.values())
     if unpacked > limits.unpacked_bytes:
         raise RequestError(
-            f"the zip unpacks to {unpacked // MIB} MiB, at most {limits.unpacked_bytes // MIB} MiB are taken"
+            msg(
+                "the zip unpacks to {unpacked} MiB; the limit is {unpacked_bytes} MiB",
+                unpacked=unpacked // MIB,
+                unpacked_bytes=limits.unpacked_bytes // MIB,
+            )
         )
     if not entries:
-        raise RequestError("the zip is empty", fix="check the folder that is packed (zipdir)")
+        raise RequestError(msg("the zip is empty"), fix=msg("check the folder that is packed (zipdir)"))
     return list(entries.values())
 
 
@@ -96,13 +106,19 @@ def _check_table(path: Path, limits: Limits) -> None:
     if at < 0 or len(tail) < at + _END_BYTES:
         return  # no zip, which its reader says better
     if tail[max(0, at - 20) : at].startswith(_ZIP64_MARK):
-        raise RequestError("the zip is in the form ZIP64, for more than 4 GiB", fix="pack it without ZIP64")
+        raise RequestError(
+            msg("the zip is in the form ZIP64, for more than 4 GiB"), fix=msg("pack it without ZIP64")
+        )
     num_bytes = int.from_bytes(tail[at + 12 : at + 16], "little")
     if num_bytes > limits.bundle_entries * _TABLE_BYTES_AN_ENTRY:
         raise RequestError(
-            f"the zip's table of contents has {num_bytes} bytes; "
-            f"at most {limits.bundle_entries} members are taken",
-            fix="leave data, environments and caches out of it",
+            msg(
+                "the zip's table of contents has {num_bytes} bytes; at most {bundle_entries} "
+                "members are allowed",
+                num_bytes=num_bytes,
+                bundle_entries=limits.bundle_entries,
+            ),
+            fix=msg("leave data, environments and caches out of it"),
         )
 
 
@@ -112,14 +128,15 @@ def _checked(member: zipfile.ZipInfo) -> Entry | None:
     name = member.orig_filename
     mode = member.external_attr >> 16
     if member.flag_bits & _ENCRYPTED:
-        raise RequestError(f"the zip's member {name!r} is encrypted")
+        raise RequestError(msg("the zip's member {name!r} is encrypted", name=name))
     kind = stat.S_IFMT(mode)
     if kind == stat.S_IFLNK:
         raise RequestError(
-            f"the zip's member {name!r} is a link; only files are taken", fix="pack its target instead"
+            msg("the zip's member {name!r} is a link; only files are allowed", name=name),
+            fix=msg("pack its target instead"),
         )
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise RequestError(f"the zip's member {name!r} is neither a file nor a folder")
+        raise RequestError(msg("the zip's member {name!r} is neither a file nor a folder", name=name))
     path = PurePosixPath(name)
     parts = path.parts
     if (
@@ -133,7 +150,7 @@ def _checked(member: zipfile.ZipInfo) -> Entry | None:
         or len(parts) > MAX_DEPTH
         or any(len(part.encode("utf-8", "replace")) > 255 for part in parts)
     ):
-        raise RequestError(f"the zip's member {name[:200]!r} is no path inside the bundle")
+        raise RequestError(msg("the zip's member {name!r} is not a path inside the bundle", name=name[:200]))
     if member.is_dir():
         return None
     return Entry(name=str(path), size=member.file_size, executable=bool(mode & 0o100), member=member)
@@ -143,7 +160,9 @@ def _refuse_file_as_folder(entries: dict[str, Entry]) -> None:
     for name in entries:
         for parent in PurePosixPath(name).parents:
             if str(parent) in entries:
-                raise RequestError(f"the zip holds {str(parent)!r} both as a file and as a folder")
+                raise RequestError(
+                    msg("the zip holds {parent!r} both as a file and as a folder", parent=str(parent))
+                )
 
 
 def unpack(blobs: Blobs, home: Path, sha256: str, limits: Limits) -> Path:
@@ -173,7 +192,8 @@ def unpack(blobs: Blobs, home: Path, sha256: str, limits: Limits) -> Path:
                 raise
     except OSError as error:
         raise StoreError(
-            f"the bundle cannot be unpacked: {error}", fix="check the disk below STROP_HOME"
+            msg("the bundle cannot be unpacked: {error}", error=error),
+            fix=msg("check the disk below STROP_HOME"),
         ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -194,9 +214,13 @@ def _extract(source: Path, target: Path, limits: Limits) -> None:
                         left -= len(chunk)
                         if left < 0:
                             raise RequestError(
-                                f"the zip's member {entry.name!r} is longer than its table says"
+                                msg(
+                                    "the zip's member {name!r} is longer than its table says", name=entry.name
+                                )
                             )
                         file.write(chunk)
             except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError) as error:
-                raise RequestError(f"the zip's member {entry.name!r} is damaged: {error}") from error
+                raise RequestError(
+                    msg("the zip's member {name!r} is damaged: {error}", name=entry.name, error=error)
+                ) from error
             os.chmod(path, 0o755 if entry.executable else 0o644)

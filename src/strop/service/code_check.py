@@ -8,6 +8,7 @@ from importlib.util import decode_source
 from pathlib import Path
 
 from strop.errors import RequestError
+from strop.locales import msg
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 
@@ -17,28 +18,41 @@ def check_class(folder: Path, name: str, func: str) -> None:
     RequestError: there is no such file, it is not Python, or nothing in it has that name.
     """
     if not func.isidentifier():
-        raise RequestError(f"func: {func[:100]!r} is no class name", fix="e.g. RewardProcessor")
+        raise RequestError(
+            msg("func: {func!r} is not a class name", func=func[:100]), fix=msg("e.g. RewardProcessor")
+        )
     file = folder / name
     if name.startswith("/") or ".." in Path(name).parts or not name.endswith(".py"):
         raise RequestError(
-            f"name: {name[:200]!r} is no Python file of the bundle", fix="e.g. functions/reward.py"
+            msg("name: {name!r} is not a Python file of the bundle", name=name[:200]),
+            fix=msg("e.g. functions/reward.py"),
         )
     if not file.is_file():
         here = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.py"))
-        raise RequestError(f"name: the bundle has no file {name!r}", fix=_near(name, here))
+        raise RequestError(msg("name: the bundle has no file {name!r}", name=name), fix=_near(name, here))
     if file.stat().st_size > MAX_SOURCE_BYTES:
-        raise RequestError(f"{name}: {file.stat().st_size} bytes are no source file")
+        raise RequestError(
+            msg(
+                "{name}: {st_size} bytes are too many for a source file",
+                name=name,
+                st_size=file.stat().st_size,
+            )
+        )
     try:
         # As an import decodes it; the parser alone lets bytes in comments pass that an import refuses.
         tree = ast.parse(decode_source(file.read_bytes()), filename=name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise RequestError(f"{name}{line}: not Python: {what}") from error
+        raise RequestError(
+            msg("{name}{line}: not Python: {what}", name=name, line=line, what=what)
+        ) from error
     names, open_ended = _names(tree)
     if func not in names and not open_ended:
         classes = sorted(node.name for node in tree.body if isinstance(node, ast.ClassDef))
-        raise RequestError(f"{name}: nothing is called {func!r}", fix=_near(func, classes))
+        raise RequestError(
+            msg("{name}: nothing is called {func!r}", name=name, func=func), fix=_near(func, classes)
+        )
 
 
 def _names(tree: ast.Module) -> tuple[set[str], bool]:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-from starlette.concurrency import run_in_threadpool
+import anyio.to_thread
 
 from strop.errors import ConflictError, MissingError, StoreError
 from strop.schema.deployment import Deployment, DeploymentStatus
@@ -86,7 +86,7 @@ class Fleets:
             trust_env=False,
             auto_decompress=False,
         )
-        for deployment in await run_in_threadpool(self._wanted):
+        for deployment in await anyio.to_thread.run_sync(self._wanted):
             self.add(deployment)
 
     async def close(self) -> None:
@@ -213,7 +213,7 @@ class Fleets:
         if state[1] is not None and state[1] != deployed.recorded[1]:
             _log.warning("deployment %s: %s", name, state[1])
         try:
-            await run_in_threadpool(self._move, name, *state)
+            await anyio.to_thread.run_sync(self._move, name, *state)
             deployed.recorded = state
         except (MissingError, ConflictError):
             return  # being deleted
@@ -238,7 +238,7 @@ class Fleets:
             self._going[name] = deployed
             await deployed.fleet.close()
             del self._going[name]
-        await run_in_threadpool(self._forget, name)
+        await anyio.to_thread.run_sync(self._forget, name)
         self._news.set()
 
     def _forget(self, name: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from strop.config.job import JobConfig
-from strop.schema.submission import LocalRun
 
 
 class Flow(Protocol):
@@ -13,14 +12,6 @@ class Flow(Protocol):
 
     def check(self, job: dict[str, Any]) -> JobConfig:
         """A job in the form of `job.yaml`, with paths of this machine -> its configuration.
-
-        Raises:
-            ConfigError, DataError: everything that is wrong with it and with its rows.
-        """
-        ...
-
-    def load(self, asked: LocalRun) -> JobConfig:
-        """A job file of this machine -> its configuration, which knows where its values came from.
 
         Raises:
             ConfigError, DataError: everything that is wrong with it and with its rows.

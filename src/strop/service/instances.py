@@ -14,9 +14,10 @@ from typing import cast
 import aiohttp
 from pydantic import ValidationError
 
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.config.function import RuntimeRequest
 from strop.errors import FunctionError, RequestError, ThrottledError
 from strop.functions import validation_text
+from strop.locales import msg
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus
 from strop.schema.function import INPUT_OF, FunctionInput, FunctionType
 from strop.schema.reply import FunctionReply
@@ -26,7 +27,7 @@ from strop.service.settings import Settings
 from strop.store.blobs import Blobs
 from strop.store.database import Database
 from strop.store.entities import get_entity, get_instance, record_instance
-from strop.store.instance_logs import record_instance_lines
+from strop.store.logs import record_instance_lines
 from strop.store.writer import Writer
 from strop.workers.gauges import Reading
 from strop.workers.instance import Instance, new_client
@@ -119,9 +120,6 @@ class Instances:
         """
         await (await self._worker(instance)).restart()
 
-    def count(self) -> int:
-        return len(self._running)
-
     def readings(self) -> dict[str, Reading]:
         """How each instance stands that has been started, by its id."""
         return {
@@ -143,8 +141,8 @@ class Instances:
         if running is None:
             if len(self._running) >= MAX_RUNNING:
                 raise ThrottledError(
-                    f"{MAX_RUNNING} function instances are running already",
-                    fix="delete some that are not needed",
+                    msg("{max_running} function instances are running already", max_running=MAX_RUNNING),
+                    fix=msg("delete some that are not needed"),
                 )
             entity = await asyncio.to_thread(self._entity, instance)
             running = self._running.get(instance.instance_id)
@@ -155,7 +153,9 @@ class Instances:
             return await asyncio.shield(running.starting)
         except asyncio.CancelledError:
             if running.starting.cancelled():
-                raise FunctionError(f"instance {instance.instance_id!r} was deleted") from None
+                raise FunctionError(
+                    msg("instance {instance_id!r} was deleted", instance_id=instance.instance_id)
+                ) from None
             raise
         except BaseException:
             if self._running.get(instance.instance_id) is running:
@@ -163,13 +163,13 @@ class Instances:
             raise
 
     async def _spawn(self, instance: FunctionInstance, entity: Entity) -> Instance:
-        asked = RuntimeAsked.model_validate(instance.runtime)
+        runtime = RuntimeRequest.model_validate(instance.runtime)
         python: Path | None = None
-        if asked.layer_code is not None:
-            python = await self._layers.finished(instance.workspace_id, asked.layer_code)
+        if runtime.layer_code is not None:
+            python = await self._layers.finished(instance.workspace_id, runtime.layer_code)
         limits, home = self._settings.limits, self._settings.home
         root = await asyncio.to_thread(unpack, self._blobs, home, entity.bundle, limits)
-        sized = asked.sized()
+        sized = runtime.sized()
         spec = WorkerSpec(
             name=entity.func,
             classpath=entity.classpath,
@@ -177,7 +177,7 @@ class Instances:
             func_type=entity.type,
             timeout_s=_TIMEOUT_S,
             concurrency=sized.concurrency,
-            env=asked.env_texts,
+            env=runtime.env_texts,
             python=python,
             limits=limits_of(sized),
         )
@@ -202,7 +202,8 @@ class Instances:
             fresh = get_instance(session, instance.instance_id)
             if fresh.status is InstanceStatus.DELETED:
                 raise FunctionError(
-                    f"instance {instance.instance_id!r} was deleted", fix="bring the function online again"
+                    msg("instance {instance_id!r} was deleted", instance_id=instance.instance_id),
+                    fix=msg("bring the function online again"),
                 )
             return get_entity(session, instance.entity_id, workspace_id=instance.workspace_id)
 
@@ -249,11 +250,18 @@ def _parsed(kind: FunctionType, body: bytes) -> FunctionInput:
     try:
         values: object = json.loads(body, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"Invalid JSON body: {error}") from error
+        raise RequestError(msg("Invalid JSON body: {error}", error=error)) from error
     given = cast("dict[str, object]", values).get("func_type") if isinstance(values, dict) else None
     if given is not None and given != kind.value:
-        raise RequestError(f"func_type is {given!r}, but this is a {kind} function")
+        raise RequestError(
+            msg("func_type is {given!r}, but this is a {kind} function", given=given, kind=kind)
+        )
     try:
         return INPUT_OF[kind].model_validate(values)
     except ValidationError as error:
-        raise RequestError(f"Request parsing error: {validation_text(error, show_values=False)}") from error
+        raise RequestError(
+            msg(
+                "Request parsing error: {validation_text}",
+                validation_text=validation_text(error, show_values=False),
+            )
+        ) from error

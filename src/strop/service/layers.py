@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from strop.errors import FunctionError, StoreError
+from strop.locales import msg
 from strop.schema.entity import Layer, LayerStatus
 from strop.store.database import Database
 from strop.store.entities import building_layers, get_layer, record_layer, settle_layer
@@ -78,7 +79,9 @@ class LayerBuilder:
             if layer.status is not LayerStatus.BUILDING:
                 return usable(layer, self._home)
             if time.monotonic() > give_up:
-                raise FunctionError(f"layer {code!r} is still being built", fix="try again in a while")
+                raise FunctionError(
+                    msg("layer {code!r} is still being built", code=code), fix=msg("try again in a while")
+                )
             await asyncio.sleep(_POLL_S)
 
     def close(self) -> None:
@@ -97,8 +100,8 @@ class LayerBuilder:
             self._queue.put((code, requirements))
 
     def _work(self) -> None:
-        while (asked := self._queue.get()) is not None:
-            self._build(*asked)
+        while (build := self._queue.get()) is not None:
+            self._build(*build)
 
     def _build(self, code: str, requirements: str) -> None:
         try:
@@ -124,10 +127,13 @@ def usable(layer: Layer, home: Path) -> Path:
     if layer.status is LayerStatus.FAILED:
         tail = "\n".join(layer.log.splitlines()[-15:])
         raise FunctionError(
-            f"layer {layer.layer_code!r} could not be built:\n{tail}",
-            fix="mend requirements.txt and register again",
+            msg("layer {layer_code!r} could not be built:\n{tail}", layer_code=layer.layer_code, tail=tail),
+            fix=msg("fix requirements.txt and create the layer again"),
         )
     python = layer_python(home, layer.layer_code)
     if python is None:
-        raise FunctionError(f"layer {layer.layer_code!r} is not on this machine", fix="create it again")
+        raise FunctionError(
+            msg("layer {layer_code!r} is not on this machine", layer_code=layer.layer_code),
+            fix=msg("create it again"),
+        )
     return python

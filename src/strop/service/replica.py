@@ -1,6 +1,6 @@
 """One replica of a deployment: a `strop serve` child, from its start to its end.
 
-It ends with the server that started it (see `workers.child`), so nothing is left behind, whoever is killed.
+It ends with the server that started it (see `processes.child`), so nothing is left behind, whoever is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.errors import EngineError
-from strop.workers.child import Child
+from strop.processes.child import Child, NotStarted
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +60,10 @@ class Replica:
         self.num_in_flight = 0
         self.port = 0
         self.pid = 0
-        self._started: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._child = Child(
             mask=str,
-            on_event=self._take_event,
             on_line=lambda stream, text: logger.info("%s: %s", spec.deployed_model, text),
-            on_exit=self._ended,
+            on_ready=self._take_ready,
         )
         self.exited = self._child.exited
 
@@ -80,18 +78,13 @@ class Replica:
             EngineError: it could not load the model, died, or was not ready after `limit_s`. No process is
             left then, nor when this is cancelled.
         """
-        told = {"api_key": self.key} | ({"base": self.spec.source} if self.spec.shared else {})
-        await self._child.spawn(self._command, environment_of(self.spec), json.dumps(told))
+        handed = {"api_key": self.key} | ({"base": self.spec.source} if self.spec.shared else {})
         try:
-            async with asyncio.timeout(limit_s):
-                ready = await self._started
-        except TimeoutError:
-            await self.kill()
-            raise EngineError(f"was not ready after {limit_s:g} s{self._child.last_words()}") from None
-        except BaseException:
-            await self.kill()
-            raise
-        self.port, self.pid = ready["port"], ready["pid"]
+            await self._child.start(
+                self._command, environment_of(self.spec), json.dumps(handed), limit_s=limit_s
+            )
+        except NotStarted as error:
+            raise EngineError(str(error)) from None
 
     async def stop(self) -> None:
         """Let it finish its answers, then end it; returns when it is gone."""
@@ -114,17 +107,8 @@ class Replica:
         own = ["--name", spec.deployed_model, "--port", "0", "--channel", str(descriptor)]
         return [sys.executable, "-m", "strop.cli", "serve", spec.source, *own]
 
-    def _take_event(self, event: dict[str, Any]) -> None:
-        if self._started.done():
-            return
-        if event["event"] == "ready":
-            self._started.set_result(event)
-        else:
-            self._started.set_exception(EngineError(event["text"]))
-
-    def _ended(self) -> None:
-        if not self._started.done():
-            self._started.set_exception(EngineError(self.exit_text()))
+    def _take_ready(self, event: dict[str, Any]) -> None:
+        self.port, self.pid = int(event["port"]), int(event["pid"])
 
 
 def threads_for(num_replicas: int) -> int:

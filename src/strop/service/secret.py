@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from strop.errors import StoreError
+from strop.locales import msg
 
 FILE = "server_secret"
 
@@ -62,11 +63,13 @@ def open_signer(folder: Path) -> Signer:
         text = path.read_text().strip()
     except OSError as error:
         raise StoreError(
-            f"cannot read {str(path)!r}: {error.strerror}", fix="give this user the right to"
+            msg("cannot read {path!r}: {strerror}", path=str(path), strerror=error.strerror),
+            fix=msg("give this user the right to"),
         ) from error
     if len(text) < 32:
         raise StoreError(
-            f"{str(path)!r} is damaged", fix="remove it; upload URLs and tokens made before end then"
+            msg("{path!r} is damaged", path=str(path)),
+            fix=msg("remove it; upload URLs and tokens made before end then"),
         )
     return Signer(text.encode())
 
@@ -91,6 +94,6 @@ def write_private(path: Path, text: str) -> None:
         raise
     except OSError as error:
         raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror}",
-            fix="set STROP_HOME to a folder that can be written",
+            msg("cannot write {path!r}: {strerror}", path=str(path), strerror=error.strerror),
+            fix=msg("set STROP_HOME to a folder that can be written"),
         ) from error

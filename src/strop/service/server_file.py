@@ -10,8 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from strop.errors import ConflictError, StoreError
+from strop.locales import msg
+from strop.processes.mark import this_process
 from strop.store.home import SERVER_FILE
-from strop.store.processes import this_process
 
 LOCK = "server.lock"
 """Held by the server that runs; its end, however it comes, frees it."""
@@ -29,16 +30,22 @@ def sole_server(folder: Path) -> Generator[None]:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
-            f"cannot write below {str(folder)!r}: {error.strerror}",
-            fix="set STROP_HOME to a folder that can be written",
+            msg("cannot write below {folder!r}: {strerror}", folder=str(folder), strerror=error.strerror),
+            fix=msg("set STROP_HOME to a folder that can be written"),
         ) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConflictError(
-                f"a server of the home {str(folder)!r} runs already{_whose(folder)}",
-                fix="use that one, stop it, or give this one a home of its own: STROP_HOME=/another/folder",
+                msg(
+                    "a server of the home {folder!r} runs already{whose}",
+                    folder=str(folder),
+                    whose=_whose(folder),
+                ),
+                fix=msg(
+                    "use that one, stop it, or give this one a home of its own: STROP_HOME=/another/folder"
+                ),
             ) from None
         yield
     finally:
@@ -47,8 +54,8 @@ def sole_server(folder: Path) -> Generator[None]:
 
 def _whose(folder: Path) -> str:
     try:
-        told = json.loads((folder / SERVER_FILE).read_bytes())
-        return f" at {told['url']} (process {told['pid']})"
+        written = json.loads((folder / SERVER_FILE).read_bytes())
+        return f" at {written['url']} (process {written['pid']})"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -68,7 +75,9 @@ def written_down(folder: Path, url: str) -> Generator[None]:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        raise StoreError(f"the address cannot be written to {str(path)!r}: {error}") from error
+        raise StoreError(
+            msg("the address cannot be written to {path!r}: {error}", path=str(path), error=error)
+        ) from error
     try:
         yield
     finally:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import URL
 
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 from strop.store.home import home
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -42,9 +42,8 @@ class Settings:
     may die `max_deaths` times in a row without a new checkpoint. With `supervise` off no trainer is started:
     another server on the same store does that.
 
-    A private server is kept by one command for itself: `owner` is that process, `own_key` the key that it
-    alone knows. It looks after its owner's jobs and nothing else, and they end with it. `on_alarm` hears, in
-    a thread, what a trainer notes while the database takes nothing.
+    A private server is kept by one command for itself, to look at what the store has: `own_key` is the key
+    that it alone knows.
     """
 
     home: Path = field(default_factory=home)
@@ -57,14 +56,12 @@ class Settings:
     max_deaths: int = 3
     cancel_grace_s: float = 300.0
     supervise: bool = True
-    owner: str | None = None
     own_key: str | None = field(default=None, repr=False)
-    on_alarm: Callable[[str, str, int], None] | None = field(default=None, repr=False)
     limits: Limits = Limits()
 
     @property
     def private(self) -> bool:
-        return self.owner is not None
+        return self.own_key is not None
 
     @property
     def database_place(self) -> str | URL:
@@ -107,4 +104,13 @@ def _whole_number(name: str, default: int) -> int:
 
 
 def _wrong(name: str, found: str, expected: str) -> ConfigError:
-    return ConfigError("settings", [Problem(place=name, message=f"found {found!r}", fix=f"write {expected}")])
+    return ConfigError(
+        "settings",
+        [
+            Problem(
+                place=name,
+                message=msg("found {found!r}", found=found),
+                fix=msg("write {expected}", expected=expected),
+            )
+        ],
+    )

@@ -22,7 +22,7 @@ from strop.service.replica import STOP_S, ReplicaSpec
 from strop.service.traffic import Traffic
 
 _AGAIN_S = 1.0
-"""Seconds until a replica is asked again that did not answer; one that has died is told by its end."""
+"""Seconds until a replica is asked again that did not answer; a dead one is noticed by its end."""
 
 
 def is_model(folder: str) -> bool:
@@ -175,8 +175,8 @@ class SharedBase:
             for name, share in list(self._shares.items()):
                 if name in carried:
                     continue
-                told = {"lora_name": name, "lora_path": share.source}
-                refusal = await self._ask(replica, "load_lora_adapter", told)
+                adapter = {"lora_name": name, "lora_path": share.source}
+                refusal = await self._ask(replica, "load_lora_adapter", adapter)
                 if refusal is None:
                     carried[name] = share
                     share.on_change()

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import httpx
 
 from strop.errors import ConfigError, Problem
+from strop.locales import msg
 
 _log = logging.getLogger(__name__)
 
@@ -66,23 +67,43 @@ def backend_from_environment(environ: Mapping[str, str] = os.environ) -> Backend
     if not url.startswith(("http://", "https://")):
         found = _without_user(url)
         problems.append(
-            Problem(place="OTEL_EXPORTER_OTLP_ENDPOINT", message=f"found {found!r}", fix="write http://...")
+            Problem(
+                place="OTEL_EXPORTER_OTLP_ENDPOINT",
+                message=msg("found {found!r}", found=found),
+                fix=msg("write http://..."),
+            )
         )
     place, protocol = setting("PROTOCOL")
     if protocol not in (None, "http/protobuf"):
         problems.append(
-            Problem(place=place, message=f"found {protocol!r}", fix="only http/protobuf is spoken here")
+            Problem(
+                place=place,
+                message=msg("found {protocol!r}", protocol=protocol),
+                fix=msg("only http/protobuf is spoken here"),
+            )
         )
     place, compression = setting("COMPRESSION")
     if compression not in (None, "gzip", "none"):
-        problems.append(Problem(place=place, message=f"found {compression!r}", fix="write gzip or none"))
+        problems.append(
+            Problem(
+                place=place,
+                message=msg("found {compression!r}", compression=compression),
+                fix=msg("write gzip or none"),
+            )
+        )
     place, given_timeout = setting("TIMEOUT")
     timeout_s = _DEFAULT_TIMEOUT_S
     if given_timeout is not None:
         try:
             timeout_s = float(given_timeout)
         except ValueError:
-            problems.append(Problem(place=place, message=f"found {given_timeout!r}", fix="write seconds"))
+            problems.append(
+                Problem(
+                    place=place,
+                    message=msg("found {given_timeout!r}", given_timeout=given_timeout),
+                    fix=msg("write seconds"),
+                )
+            )
     if problems:
         raise ConfigError("forwarding of spans", problems)
     headers = _headers(setting("HEADERS")[1] or "")
@@ -98,8 +119,8 @@ def refuse_own_address(backend: Backend, *, host: str, port: int) -> None:
     if there == port and url.host in {host, "localhost", "127.0.0.1", "::1"}:
         own = Problem(
             place="OTEL_EXPORTER_OTLP_ENDPOINT",
-            message=f"{_without_user(backend.url)} is this server itself",
-            fix="name another backend, or unset it for the server",
+            message=msg("{without_user} is this server itself", without_user=_without_user(backend.url)),
+            fix=msg("name another backend, or unset it for the server"),
         )
         raise ConfigError("forwarding of spans", [own])
 

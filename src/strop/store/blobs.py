@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 from fsspec.core import url_to_fs  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from strop.errors import MissingError, StoreError
+from strop.locales import msg
 from strop.store.home import home
 
 CHUNK_BYTES = 1024 * 1024
@@ -52,8 +53,8 @@ class Blobs:
             opened = cast("tuple[Any, str]", url_to_fs(self.url))
         except (ValueError, ImportError) as error:
             raise StoreError(
-                f"the blob store {self.url!r} cannot be opened: {error}",
-                fix="STROP_STORAGE_URL is a folder or an fsspec URL; s3:// needs pip install s3fs",
+                msg("the blob store {url!r} cannot be opened: {error}", url=self.url, error=error),
+                fix=msg("STROP_STORAGE_URL is a folder or an fsspec URL; s3:// needs pip install s3fs"),
             ) from error
 
         self._fs, self._root = opened
@@ -82,7 +83,7 @@ class Blobs:
         return sink.finish()
 
     def begin(self, key: str) -> Sink:
-        """A blob to be written in pieces; it is there once `finish` was called."""
+        """A blob to be written in pieces; it exists once `finish` was called."""
         with _refusals(self.url):
             place = self._place(key)
             self._fs.makedirs(place.rpartition("/")[0], exist_ok=True)
@@ -104,13 +105,15 @@ class Blobs:
     @contextmanager
     def open(self, key: str) -> Generator[IO[bytes]]:
         """Raises:
-        MissingError: there is no such blob. StoreError: the store refused.
+        MissingError: the blob does not exist. StoreError: the store refused.
         """
         with _refusals(self.url):
             try:
                 file = self._fs.open(self._place(key), "rb")
             except FileNotFoundError as error:
-                raise MissingError(f"the blob store has lost {key!r}", fix="upload it again") from error
+                raise MissingError(
+                    msg("the blob store has lost {key!r}", key=key), fix=msg("upload it again")
+                ) from error
         with file:
             yield file
 
@@ -124,14 +127,14 @@ class Blobs:
             return bool(self._fs.exists(self._place(key)))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a blob its final key; an equal one that is there already gives way."""
+        """Give a blob its final key, in the place of an equal one."""
         with _refusals(self.url):
             target = self._place(new)
             self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
             self._fs.mv(self._place(old), target)
 
     def delete(self, key: str) -> None:
-        """Harmless when there is no such blob."""
+        """Harmless when the blob does not exist."""
         with _refusals(self.url):
             try:
                 self._fs.rm_file(self._place(key))
@@ -141,7 +144,7 @@ class Blobs:
     def _place(self, key: str) -> str:
         parts = key.split("/")
         if not all(parts) or any(part.startswith(".") or "\\" in part for part in parts):
-            raise ValueError(f"{key!r} is no key")
+            raise ValueError(f"{key!r} is not a key")
         return f"{self._root.rstrip('/')}/{key}"
 
 
@@ -216,5 +219,6 @@ def _refusals(url: str) -> Generator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"the blob store {url!r} refused: {error}", fix="check the disk, or STROP_STORAGE_URL"
+            msg("the blob store {url!r} refused: {error}", url=url, error=error),
+            fix=msg("check the disk, or STROP_STORAGE_URL"),
         ) from error

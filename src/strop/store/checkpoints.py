@@ -10,6 +10,7 @@ from sqlalchemy import UniqueConstraint, false, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.job import Checkpoint, Job
 from strop.schema.training import best_validated
 from strop.store.columns import UtcTime, Written
@@ -83,7 +84,7 @@ def mark_published(session: Session, checkpoint_id: str) -> None:
 
 
 def mark_removed(session: Session, folder: Path) -> None:
-    """Say that a folder is gone, of whatever job: a resumed run tidies up after the one it goes on from."""
+    """Note that a folder is gone, of whichever job: a resumed run also removes older checkpoints."""
     gone = (CheckpointRow.folder == str(folder)) & CheckpointRow.removed_at.is_(None)
     session.execute(update(CheckpointRow).where(gone).values(removed_at=datetime.now(UTC)))
 
@@ -97,13 +98,18 @@ def get_checkpoint(session: Session, checkpoint_id: str, *, workspace_id: str | 
     row = session.get(CheckpointRow, checkpoint_id)
     if row is None or (workspace_id is not None and workspace_of(session, row.job_id) != workspace_id):
         raise MissingError(
-            f"no checkpoint {checkpoint_id!r}", fix="list the job's checkpoints and take an id from there"
+            msg("no checkpoint {checkpoint_id!r}", checkpoint_id=checkpoint_id),
+            fix=msg("list the job's checkpoints and take an id from there"),
         )
     if row.removed_at is not None:
         left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
         raise MissingError(
-            f"checkpoint {checkpoint_id!r} was removed at {row.removed_at:%Y-%m-%d %H:%M} UTC to keep "
-            "save_total_limit",
+            msg(
+                "checkpoint {checkpoint_id!r} was removed at {removed_at:%Y-%m-%d %H:%M} UTC "
+                "to keep save_total_limit",
+                checkpoint_id=checkpoint_id,
+                removed_at=row.removed_at,
+            ),
             fix=f"take one that is left: {', '.join(left)}" if left else "none of its job is left",
         )
     return row.checkpoint()

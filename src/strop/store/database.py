@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from strop.errors import StoreError
+from strop.locales import msg
 from strop.store.home import home
 from strop.store.schema_version import upgrade
 
@@ -107,7 +108,7 @@ def _parsed(url: str | URL) -> URL:
         parsed = make_url(url)
     except ArgumentError as error:  # its text repeats the URL, and with it the password
         fix = "the form is postgresql+psycopg://user:password@host/name or sqlite:////absolute/path.db"
-        raise StoreError("the database URL cannot be read", fix=fix) from error.with_traceback(None)
+        raise StoreError(msg("the database URL cannot be read"), fix=fix) from error.with_traceback(None)
     # As most tools write it; SQLAlchemy would take an older driver.
     plain = parsed.drivername in ("postgres", "postgresql")
     return parsed.set(drivername="postgresql+psycopg") if plain else parsed
@@ -118,8 +119,8 @@ def _engine(url: URL) -> Engine:
         name = url.database or ""
         if name in ("", ":memory:") or "mode=memory" in name or name.startswith("file::memory:"):
             raise StoreError(
-                "an SQLite database in memory would be lost and seen by one process only",
-                fix="name a file: sqlite:////absolute/path.db, or unset STROP_DATABASE_URL",
+                msg("an SQLite database in memory would be lost and seen by one process only"),
+                fix=msg("name a file: sqlite:////absolute/path.db, or unset STROP_DATABASE_URL"),
             )
         if not name.startswith("file:"):
             _make_private(Path(name))
@@ -131,8 +132,14 @@ def _engine(url: URL) -> Engine:
         )
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"the driver for {url.drivername!r} is not installed ({error.name})",
-            fix="pip install 'strop[postgres]' for PostgreSQL, with postgresql+psycopg:// as the URL's start",
+            msg(
+                "the driver for {drivername!r} is not installed ({name})",
+                drivername=url.drivername,
+                name=error.name,
+            ),
+            fix=msg(
+                "pip install 'strop[postgres]' for PostgreSQL, with postgresql+psycopg:// as the URL's start"
+            ),
         ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _sqlite_settings)
@@ -150,10 +157,14 @@ def _make_private(file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"cannot make the folder {str(file.parent)!r} for the database: {error.strerror}",
-            fix="set STROP_HOME to a folder that can be written",
+            msg(
+                "cannot make the folder {parent!r} for the database: {strerror}",
+                parent=str(file.parent),
+                strerror=error.strerror,
+            ),
+            fix=msg("set STROP_HOME to a folder that can be written"),
         ) from error
-    # One that is there is not touched: closing any descriptor of a file drops all locks that this process has
+    # An existing file is not touched: closing any descriptor of a file drops all locks that this process has
     # on it, SQLite's too, and another process would take the log away from under its connections.
     # A link is followed first: SQLite would make what it points to with the mode that everything gets.
     with suppress(OSError):  # one that cannot be opened is told by SQLite
@@ -185,7 +196,7 @@ def _postgres_settings(connection: DBAPIConnection, _record: object) -> None:
 
 
 def _postgres_begin(connection: Connection) -> None:
-    """Else two writers could check the same state, and who follows ids could miss one that comes late."""
+    """Otherwise two writers could check the same state, and a reader that follows ids could miss one."""
     if _writes(connection):
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS_LOCK})")
 
@@ -200,7 +211,9 @@ def _refusals(url: str) -> Generator[None]:
         yield
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
-        raise StoreError(f"the database {url} refused: {cause}", fix=_fix(str(cause))) from error
+        raise StoreError(
+            msg("the database {url} refused: {cause}", url=url, cause=cause), fix=_fix(str(cause))
+        ) from error
 
 
 def _fix(text: str) -> str | None:

@@ -9,6 +9,7 @@ from sqlalchemy import Index, func, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
+from strop.locales import msg
 from strop.schema.deployment import ALLOWED_MOVES, Deployment, DeploymentStatus
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base
@@ -45,7 +46,8 @@ def create_deployment(session: Session, deployment: Deployment) -> None:
     """
     if session.get(DeploymentRow, deployment.deployed_model) is not None:
         raise ConflictError(
-            f"there is a deployment {deployment.deployed_model!r} already", fix="choose another suffix"
+            msg("there is a deployment {deployed_model!r} already", deployed_model=deployment.deployed_model),
+            fix=msg("choose another suffix"),
         )
     session.add(DeploymentRow(**{**deployment.model_dump(), "status": deployment.status.value}))
     session.flush()
@@ -85,7 +87,9 @@ def change_deployment(
     """
     row = _row(session, deployed_model, workspace_id)
     if row.status == DeploymentStatus.DELETING:
-        raise ConflictError(f"deployment {deployed_model!r} is being deleted")
+        raise ConflictError(
+            msg("deployment {deployed_model!r} is being deleted", deployed_model=deployed_model)
+        )
     for name, value in changes.items():
         setattr(row, name, value)
     row.modifier, row.modified_at = modifier, datetime.now(UTC)
@@ -96,7 +100,7 @@ def change_deployment(
 def move_deployment(
     session: Session, deployed_model: str, status: DeploymentStatus, *, error: str | None = None
 ) -> Deployment:
-    """Move it to `status` and set its `error`; staying where it is is no move and allowed.
+    """Move it to `status` and set its `error`; staying at its status is allowed.
 
     Raises:
         MissingError: no such deployment. ConflictError: `ALLOWED_MOVES` has no way from where it is.
@@ -117,12 +121,19 @@ def move_deployment(
     if row is None:
         raise _missing(deployed_model)
     if moved is None:
-        raise ConflictError(f"deployment {deployed_model!r} is {row.status} and cannot become {status.value}")
+        raise ConflictError(
+            msg(
+                "deployment {deployed_model!r} is {status} and cannot become {value}",
+                deployed_model=deployed_model,
+                status=row.status,
+                value=status.value,
+            )
+        )
     return row.deployment()
 
 
 def forget_deployment(session: Session, deployed_model: str) -> None:
-    """Remove the row; harmless when there is none."""
+    """Remove the row; harmless when it does not exist."""
     row = session.get(DeploymentRow, deployed_model)
     if row is not None:
         session.delete(row)
@@ -145,5 +156,6 @@ def _row(session: Session, deployed_model: str, workspace_id: str | None) -> Dep
 
 def _missing(deployed_model: str) -> MissingError:
     return MissingError(
-        f"no deployment {deployed_model!r}", fix="list the deployments and take a name from there"
+        msg("no deployment {deployed_model!r}", deployed_model=deployed_model),
+        fix=msg("list the deployments and take a name from there"),
     )

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, delete, 
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, MissingError
+from strop.locales import msg
 from strop.schema.entity import Entity, FunctionInstance, InstanceStatus, Layer, LayerStatus, Upload
 from strop.schema.function import FunctionType
 from strop.store.columns import PackedJson, UtcTime, Written
@@ -117,8 +118,8 @@ def get_upload(session: Session, workspace_id: str, unique_key: str) -> Upload:
     row = session.get(UploadRow, (workspace_id, unique_key))
     if row is None:
         raise MissingError(
-            f"no code was uploaded under the unique_key {unique_key!r}",
-            fix="ask for an upload URL with that key and PUT the zip there first",
+            msg("no code was uploaded under the unique_key {unique_key!r}", unique_key=unique_key),
+            fix=msg("ask for an upload URL with that key and PUT the zip there first"),
         )
     return row.upload()
 
@@ -142,8 +143,13 @@ def create_entity(session: Session, entity: Entity) -> Entity:
         return entity
     if (row.name, row.func, row.bundle) != (entity.name, entity.func, entity.bundle):
         raise ConflictError(
-            f"the unique_key {entity.unique_key!r} already stands for {row.name}:{row.func}",
-            fix="register under a new unique_key",
+            msg(
+                "the unique_key {unique_key!r} already stands for {name}:{func}",
+                unique_key=entity.unique_key,
+                name=row.name,
+                func=row.func,
+            ),
+            fix=msg("register under a new unique_key"),
         )
     return row.entity()
 
@@ -155,7 +161,8 @@ def get_entity(session: Session, entity_id: str, *, workspace_id: str) -> Entity
     row = session.get(EntityRow, entity_id)
     if row is None or row.workspace_id != workspace_id:
         raise MissingError(
-            f"no function {entity_id!r} is registered", fix="register it and take the id from there"
+            msg("no function {entity_id!r} is registered", entity_id=entity_id),
+            fix=msg("register it and take the id from there"),
         )
     return row.entity()
 
@@ -185,7 +192,10 @@ def get_layer(session: Session, layer_code: str, *, workspace_id: str) -> Layer:
     """
     row = session.get(LayerRow, (workspace_id, layer_code))
     if row is None:
-        raise MissingError(f"no layer {layer_code!r}", fix="create it from a requirements.txt first")
+        raise MissingError(
+            msg("no layer {layer_code!r}", layer_code=layer_code),
+            fix=msg("create it from a requirements.txt first"),
+        )
     return row.layer()
 
 
@@ -211,7 +221,10 @@ def get_instance(session: Session, instance_id: str, *, workspace_id: str | None
     """
     row = session.get(InstanceRow, instance_id)
     if row is None or workspace_id not in (None, row.workspace_id):
-        raise MissingError(f"no function instance {instance_id!r}", fix="bring the function online first")
+        raise MissingError(
+            msg("no function instance {instance_id!r}", instance_id=instance_id),
+            fix=msg("bring the function online first"),
+        )
     return row.instance()
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, Index, func, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.file import StoredFile
 from strop.store.columns import UtcTime, Written
 from strop.store.tables import Base
@@ -53,7 +54,8 @@ def get_file(session: Session, file_id: str, *, workspace_id: str) -> StoredFile
     row = session.get(FileRow, file_id)
     if row is None or row.workspace_id != workspace_id:
         raise MissingError(
-            f"no file {file_id!r}", fix="upload it, or list the files and take an id from there"
+            msg("no file {file_id!r}", file_id=file_id),
+            fix=msg("upload it, or list the files and take an id from there"),
         )
     return row.file()
 
@@ -72,7 +74,7 @@ def numbered_files(
 
 
 def forget_file(session: Session, file_id: str, *, workspace_id: str) -> StoredFile:
-    """Remove the record. Returns it; whoever calls removes the blob if `is_held` says no.
+    """Remove the record. Returns it; the caller removes the blob unless `is_held`.
 
     Raises:
         MissingError: no such file in that workspace.

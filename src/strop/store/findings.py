@@ -64,7 +64,7 @@ def record_finding(session: Session, finding: Finding) -> None:
 
 
 def replace_findings(session: Session, job_id: str, findings: Sequence[Finding]) -> None:
-    """Forget what was found, and write these: a diagnosis made anew."""
+    """Replace a job's findings by these, when its diagnosis is repeated."""
     session.execute(delete(FindingRow).where(FindingRow.job_id == job_id))
     for finding in findings:
         record_finding(session, finding)

@@ -16,5 +16,5 @@ KEY_FILE = "api_key"
 
 
 def home() -> Path:
-    """`STROP_HOME`, else `~/.strop`, as an absolute path. Not created: whoever writes there does."""
+    """`STROP_HOME`, else `~/.strop`, as an absolute path. Not created: whatever writes there creates it."""
     return Path(os.environ.get("STROP_HOME") or "~/.strop").expanduser().absolute()

@@ -1,22 +1,22 @@
-"""Jobs: one row a training job; its status moves only along `schema.job.ALLOWED_MOVES`."""
+"""Jobs: one row a job, whose status moves only along `schema.job.ALLOWED_MOVES`, and a row for each move."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Index, Select, column, delete, func, select, table, tuple_, update
+from sqlalchemy import Index, Select, column, delete, func, or_, select, table, tuple_, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from strop.bilingual import both, chinese_of
 from strop.errors import ConflictError, MissingError
+from strop.locales import as_json, msg
+from strop.processes.mark import ProcessMark, is_gone, this_process
 from strop.schema.access import DEFAULT_WORKSPACE
 from strop.schema.job import ALLOWED_MOVES, Job, JobKind, JobStatus
-from strop.store.columns import PackedJson, UtcTime, Written
-from strop.store.job_moves import record_move
-from strop.store.processes import ProcessMark, is_gone, this_process
-from strop.store.tables import Base, Page, page_of
+from strop.store.columns import ROW_ID, PackedJson, UtcTime, Written
+from strop.store.tables import Base, Page, of_job, page_of
 
 
 class JobRow(Base):
@@ -34,7 +34,8 @@ class JobRow(Base):
     workspace_id: Mapped[str] = mapped_column(Written, server_default=DEFAULT_WORKSPACE)
     config: Mapped[dict[str, Any]] = mapped_column(PackedJson)
     error: Mapped[str | None] = mapped_column(Written)
-    error_zh: Mapped[str | None] = mapped_column(Written)
+    error_said: Mapped[str | None] = mapped_column("error_zh", Written)
+    """The error with its parameters; older rows have it in Chinese, whence the column's name."""
     created_at: Mapped[datetime] = mapped_column(UtcTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcTime)
     ended_at: Mapped[datetime | None] = mapped_column(UtcTime)
@@ -53,7 +54,7 @@ class JobRow(Base):
             workspace_id=self.workspace_id,
             config=self.config,
             error=self.error,
-            error_zh=self.error_zh,
+            error_said=self.error_said,
             created_at=self.created_at,
             started_at=self.started_at,
             ended_at=self.ended_at,
@@ -75,7 +76,9 @@ def create_job(session: Session, job: Job) -> None:
         ConflictError: the id is taken.
     """
     if session.get(JobRow, job.job_id) is not None:
-        raise ConflictError(f"there is a job {job.job_id!r} already", fix="choose another job_id")
+        raise ConflictError(
+            msg("there is a job {job_id!r} already", job_id=job.job_id), fix=msg("choose another job_id")
+        )
     values = job.model_dump() | {"status": job.status.value, "kind": job.kind.value}
     session.add(JobRow(**values))
     session.flush()
@@ -83,7 +86,7 @@ def create_job(session: Session, job: Job) -> None:
 
 
 def workspace_of(session: Session, job_id: str) -> str | None:
-    """Whose job it is; None where there is none."""
+    """The workspace of a job; None where the job does not exist."""
     return session.scalar(select(JobRow.workspace_id).where(JobRow.job_id == job_id))
 
 
@@ -151,7 +154,12 @@ def delete_job(session: Session, job_id: str) -> None:
         raise _missing(job_id)
     if not JobStatus(row.status).final:
         raise ConflictError(
-            f"job {job_id!r} is {row.status}; only ended jobs are deleted", fix="cancel it first"
+            msg(
+                "job {job_id!r} is {status}; only a job that has ended can be deleted",
+                job_id=job_id,
+                status=row.status,
+            ),
+            fix=msg("cancel it first"),
         )
     session.execute(delete(JobRow).where(JobRow.job_id == job_id))
 
@@ -180,7 +188,7 @@ def _matching(workspace_id: str | None, status: JobStatus | None, kind: JobKind)
 
 
 def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | None = None) -> Job:
-    """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`. A `Bilingual`
+    """Move a job to `status`; the first RUNNING stamps `started_at`, a final status `ended_at`. A `Message`
     error is kept in both languages.
 
     Raises:
@@ -192,7 +200,7 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
     now = datetime.now(UTC)
     changes: dict[str, Any] = {"status": status.value}
     if error is not None:
-        changes |= {"error": str(error), "error_zh": chinese_of(error)}
+        changes |= {"error": str(error), "error_said": as_json(error)}
     if status.final:
         changes["ended_at"] = now
     move = update(JobRow).where(JobRow.job_id == job_id, JobRow.status.in_(sources)).values(changes)
@@ -205,8 +213,13 @@ def move_job(session: Session, job_id: str, status: JobStatus, *, error: str | N
     if moved is None:
         ways = ", ".join(sorted(ALLOWED_MOVES[JobStatus(row.status)])) or "nowhere, it is final"
         raise ConflictError(
-            f"job {job_id!r} is {row.status} and cannot become {status.value}",
-            fix=f"from {row.status} it can go to: {ways}",
+            msg(
+                "job {job_id!r} is {status} and cannot become {value}",
+                job_id=job_id,
+                status=row.status,
+                value=status.value,
+            ),
+            fix=msg("from {status} it can go to: {ways}", status=row.status, ways=ways),
         )
     record_move(session, job_id, status, now)
     if status is JobStatus.RUNNING and row.started_at is None:
@@ -225,12 +238,20 @@ def claim_job(session: Session, job_id: str, mark: ProcessMark, *, resumes: str 
     if row is None:
         raise _missing(job_id)
     if JobStatus(row.status).final:
-        raise ConflictError(f"job {job_id!r} has ended: it is {row.status}", fix="start a new job")
+        raise ConflictError(
+            msg("job {job_id!r} has ended: it is {status}", job_id=job_id, status=row.status),
+            fix=msg("start a new job"),
+        )
     holder = _process_of(row)
     if holder is not None and holder != mark and not is_gone(holder):
         raise ConflictError(
-            f"job {job_id!r} is trained by process {holder.pid} on {holder.host} already",
-            fix="wait for it, or end it",
+            msg(
+                "job {job_id!r} is trained by process {pid} on {host} already",
+                job_id=job_id,
+                pid=holder.pid,
+                host=holder.host,
+            ),
+            fix=msg("wait for it, or end it"),
         )
     row.host, row.pid, row.process_started = mark.host, mark.pid, mark.started
     row.resumes = resumes or row.resumes
@@ -243,7 +264,7 @@ def fail_lost_jobs(session: Session, *, surely: str | None = None) -> list[Job]:
 
     A job that no process has claimed is left alone, and so is one of another machine, of which nothing is
     known; except `surely`, which the caller knows to be gone. Submitted jobs are their server's to restart; a
-    private server's are lost with it.
+    `strop run`'s are lost with it.
     """
     moving = [status.value for status in JobStatus if not status.final]
     found = session.execute(
@@ -277,11 +298,12 @@ def live_jobs(session: Session) -> list[Job]:
 
 
 def _lost(mark: ProcessMark) -> str:
-    return both(
-        f"its process {mark.pid} on {mark.host} ended without a word (killed, out of memory, or the machine "
-        "went down)\n  fix: strop run JOB.yaml --resume with its folder goes on from the last checkpoint",
-        f"{mark.host} 上的进程 {mark.pid} 无声退出（被杀死、内存不足或机器宕机）\n"
-        "  修正：用 strop run JOB.yaml --resume 加其目录，可从最后一个检查点继续",
+    return msg(
+        "its process {pid} on {host} ended without a word (killed, out of memory, or "
+        "the machine went down)\n  fix: strop run JOB.yaml --resume with its folder "
+        "goes on from the last checkpoint",
+        pid=mark.pid,
+        host=mark.host,
     )
 
 
@@ -318,5 +340,62 @@ def _process_of(row: JobRow) -> ProcessMark | None:
 
 def _missing(job_id: str) -> MissingError:
     return MissingError(
-        f"no job {job_id!r} in this database", fix="check the id, STROP_HOME and STROP_DATABASE_URL"
+        msg("no job {job_id!r} in this database", job_id=job_id),
+        fix=msg("check the id, STROP_HOME and STROP_DATABASE_URL"),
     )
+
+
+class JobMoveRow(Base):
+    __tablename__ = "job_moves"
+    __table_args__ = (Index(None, "job_id", "id"),)
+
+    id: Mapped[int] = mapped_column(ROW_ID, primary_key=True)
+    job_id: Mapped[str] = mapped_column(Written, of_job())
+    status: Mapped[str] = mapped_column(Written)
+    at: Mapped[datetime] = mapped_column(UtcTime)
+
+
+def record_move(session: Session, job_id: str, status: JobStatus, at: datetime) -> None:
+    session.add(JobMoveRow(job_id=job_id, status=status.value, at=at))
+
+
+def moves_of(session: Session, job_id: str) -> list[tuple[JobStatus, datetime]]:
+    """In order. Empty for a job that an older Strop recorded."""
+    query = (
+        select(JobMoveRow.status, JobMoveRow.at).where(JobMoveRow.job_id == job_id).order_by(JobMoveRow.id)
+    )
+    return [(JobStatus(status), at) for status, at in session.execute(query)]
+
+
+def find_jobs(
+    session: Session,
+    *,
+    workspace_id: str,
+    statuses: Sequence[JobStatus] = (),
+    words: Sequence[str] = (),
+    after: str | None = None,
+    limit: int = 50,
+) -> Page[Job]:
+    """Newest first; every word must be in the job's name, id or model. `after` is the last `next`."""
+    training = JobRow.kind == JobKind.TRAINING.value
+    query = select(JobRow).where(JobRow.workspace_id == workspace_id, training)
+    if statuses:
+        query = query.where(JobRow.status.in_([status.value for status in statuses]))
+    for word in words:
+        fields = (JobRow.name, JobRow.job_id, JobRow.model)
+        query = query.where(or_(*(func.lower(one).contains(word.lower(), autoescape=True) for one in fields)))
+    if after is not None:
+        last = session.get(JobRow, after)
+        if last is not None:
+            place = tuple_(last.created_at, last.job_id)
+            query = query.where(tuple_(JobRow.created_at, JobRow.job_id) < place)
+    rows = session.scalars(
+        query.order_by(JobRow.created_at.desc(), JobRow.job_id.desc()).limit(limit + 1)
+    ).all()
+    return page_of(rows, limit, item=JobRow.job, cursor=lambda row: row.job_id, after=after)
+
+
+def jobs_that_resume(session: Session, job_id: str) -> list[str]:
+    """The jobs that went on from this one."""
+    query = select(JobRow.job_id).where(JobRow.resumes == job_id).order_by(JobRow.created_at)
+    return list(session.scalars(query))

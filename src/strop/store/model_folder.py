@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from strop.errors import ModelError
+from strop.locales import msg
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, MODEL_NAME
 from strop.store.home import home
 
@@ -20,7 +21,7 @@ def models_folder() -> Path:
 
 
 def published_folder(name: str) -> Path | None:
-    """Where the published model `name` lies; None if there is none."""
+    """The folder of the published model `name`; None if it does not exist."""
     if not _NAME.fullmatch(name):
         return None
     folder = models_folder() / name
@@ -33,8 +34,10 @@ def check_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name) or name.lower() in BUNDLED_NAMES:
         error = ModelError(
-            f"a model cannot be called {name!r}",
-            fix=f"take letters, digits, '.', '-' and '_' (128 at most), and not {BUNDLED!r}",
+            msg("a model cannot be called {name!r}", name=name),
+            fix=msg(
+                "take letters, digits, '.', '-' and '_' (128 at most), and not {bundled!r}", bundled=BUNDLED
+            ),
         )
         error.http_status = 400
         raise error

@@ -9,6 +9,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import ConflictError, ModelError
+from strop.locales import msg
 from strop.schema.model import BUNDLED, BUNDLED_NAMES, Lineage, ModelKind, NamedModel
 from strop.store.columns import PackedJson, UtcTime, Written
 from strop.store.tables import Base
@@ -82,8 +83,10 @@ def usable_model(session: Session, name: str, *, workspace_id: str) -> NamedMode
     if found is None:
         there = ", ".join(sorted([BUNDLED, *(one.name for one in _listed(session, workspace_id))]))
         error = ModelError(
-            f"there is no model {name!r}; there are: {there}",
-            fix=f"take one of these, or let the operator add it: strop models add {name} SOURCE",
+            msg("there is no model {name!r}; there are: {there}", name=name, there=there),
+            fix=msg(
+                "take one of these, or let the operator add it: strop models add {name} SOURCE", name=name
+            ),
         )
         error.http_status = 400
         raise error
@@ -132,7 +135,9 @@ def remove_model(session: Session, name: str) -> NamedModel:
     """
     row = session.get(ModelRow, name)
     if row is None:
-        raise ModelError(f"there is no model {name!r} in the table", fix="list them: strop models list")
+        raise ModelError(
+            msg("there is no model {name!r} in the table", name=name), fix=msg("list them: strop models list")
+        )
     model = row.model()
     session.delete(row)
     session.flush()
@@ -141,8 +146,8 @@ def remove_model(session: Session, name: str) -> NamedModel:
 
 def taken(name: str) -> ConflictError:
     return ConflictError(
-        f"the model name {name!r} is taken, and what it stands for does not change",
-        fix="choose another name, or remove that one first: strop models remove NAME",
+        msg("the model name {name!r} is taken", name=name),
+        fix=msg("choose another name, or remove that one first: strop models remove NAME"),
     )
 
 

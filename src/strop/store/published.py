@@ -22,6 +22,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from strop.errors import CheckpointError, ConflictError, ModelError
+from strop.locales import msg
 from strop.schema.job import Checkpoint, Job
 from strop.schema.model import Lineage, ModelKind, NamedModel
 from strop.store.checkpoints import best_checkpoint, mark_published
@@ -66,7 +67,14 @@ def choose_checkpoint(job: Job, checkpoints: Sequence[Checkpoint], which: str) -
             return one
     there = ", ".join(str(one.step) for one in checkpoints) or "none"
     hint = "none was validated; " if which == "best" and checkpoints else ""
-    error = CheckpointError(f"no checkpoint {which!r}: {hint}steps with a checkpoint: {there}")
+    error = CheckpointError(
+        msg(
+            "no checkpoint {which!r}: {hint}steps with a checkpoint: {there}",
+            which=which,
+            hint=hint,
+            there=there,
+        )
+    )
     error.http_status = 404
     raise error
 
@@ -176,8 +184,8 @@ def _files(folder: Path) -> dict[str, Path]:
     """What belongs to the model, by name: all but the manifest and what only a resumed run needs."""
     if not (folder / "config.json").is_file():
         raise ModelError(
-            f"the checkpoint's folder {str(folder)!r} is not there or holds no model",
-            fix="publish a checkpoint that is still on disk",
+            msg("the checkpoint's folder {folder!r} is not there or holds no model", folder=str(folder)),
+            fix=msg("publish a checkpoint that is still on disk"),
         )
     files = {
         path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()

@@ -1,7 +1,7 @@
-"""What the loop tells -> rows, on a thread of its own: recording costs the loop a queue entry.
+"""A run's events -> rows, on a thread of its own: recording costs the loop a queue entry.
 
-Satisfies `rl.interfaces.Recorder`; `cli` makes one a job and closes it. Nothing is dropped in silence: what
-the database refuses is kept and tried again; what can never be written is reported by `flush` and `close`.
+`cli` makes one a job, subscribes it to the run and closes it. Nothing is dropped in silence: what the
+database refuses is kept and tried again; what can never be written is reported by `flush` and `close`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,38 @@ from typing import Any, Self
 
 from strop.schema.finding import Finding
 from strop.schema.job import Checkpoint, Event, JobStatus, LogLine, Progress
+from strop.schema.run_event import (
+    CheckpointRemoved,
+    CheckpointSaved,
+    Noted,
+    PhaseAdvanced,
+    RolloutsFinished,
+    RunEvent,
+    StatusChanged,
+    StepMeasured,
+)
 from strop.schema.span import Span
 from strop.schema.trajectory import Group
 from strop.store.checkpoints import checkpoint_id, mark_removed, record_checkpoint
 from strop.store.database import Database
-from strop.store.events import record_event
+from strop.store.events import record_event, record_progress
 from strop.store.findings import record_finding
 from strop.store.jobs import get_job, move_job
 from strop.store.logs import record_lines
 from strop.store.metrics import record_metrics
-from strop.store.progress import record_progress
 from strop.store.spans import record_spans
 from strop.store.trajectories import record_trajectories
 from strop.store.writer import Writer
 
 PROGRESS_S = 0.5
-"""Between two words on how far a phase is."""
+"""Seconds between two reports on how far a phase is."""
 
 
 class StoreRecorder:
     """Writes everything that happens to one job.
 
     Raises:
-        StoreError: when made, if there is no such job; `flush` and `close`, if something was not written;
+        StoreError: when made, if the job does not exist; `flush` and `close`, if something was not written;
             any record, if the database refuses and the queue is full, or after `close`.
     Concurrency:
         Every method may be called from any thread. Records are written in the order they were accepted.
@@ -57,6 +66,30 @@ class StoreRecorder:
     def database(self) -> Database:
         """Where it writes."""
         return self._database
+
+    def receive(self, event: RunEvent) -> None:
+        match event:
+            case StatusChanged(status=status, error=error):
+                self.status(status, error=error)
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case RolloutsFinished(step=step, groups=groups, split=split):
+                self.trajectories(step, groups, split=split)
+            case CheckpointSaved():
+                self.checkpoint(
+                    event.step,
+                    event.folder,
+                    policy_version=event.policy_version,
+                    validation=event.validation,
+                    published=event.published,
+                    best=event.best,
+                )
+            case CheckpointRemoved(folder=folder):
+                self.checkpoint_removed(folder)
+            case Noted(kind=kind, message=message, step=step, data=data):
+                self.event(kind, message, step=step, data=data)
+            case PhaseAdvanced(step=step, phase=phase, done=done, total=total):
+                self.progress(step, phase, done, total)
 
     def status(self, status: JobStatus, *, error: str | None = None) -> None:
         """Move the job at once, after all that was recorded before.
@@ -120,7 +153,7 @@ class StoreRecorder:
     def note(
         self, kind: str, message: str, *, step: int | None = None, data: Mapping[str, Any] | None = None
     ) -> Event:
-        """Record an event, and give it as it is recorded."""
+        """Record an event. Returns it as it is recorded."""
         event = Event(
             job_id=self._job_id,
             kind=kind,
@@ -133,7 +166,7 @@ class StoreRecorder:
         return event
 
     def progress(self, step: int, phase: str, done: int, total: int) -> None:
-        """For who looks on now: at most twice a second, and the end of each phase."""
+        """For those who watch: at most twice a second, and the end of each phase."""
         now = time.monotonic()
         if done < total and phase == self._phase and now - self._told_progress < PROGRESS_S:
             return

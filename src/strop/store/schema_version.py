@@ -11,8 +11,14 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect
 
 from strop.errors import StoreError
+from strop.locales import msg
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+_FIRST = "0009"
+_BEFORE_THE_FIRST = frozenset(f"000{number}" for number in range(1, 9))
+_LAST_TO_KNOW_THEM = "d010c66"
+"""The last commit whose migrations began at 0001."""
 
 
 @cache
@@ -26,7 +32,7 @@ def upgrade(connection: Connection, url: str) -> None:
     """Run the migrations that are missing, inside the caller's transaction.
 
     Raises:
-        StoreError: the database has a revision this code does not know: a newer Strop wrote it.
+        StoreError: this code does not know the database's revision: it is newer, or older than the first.
     """
     found = revision_of(connection)
     if found == newest_revision():
@@ -40,11 +46,35 @@ def upgrade(connection: Connection, url: str) -> None:
     config.attributes["connection"] = connection
     scripts = ScriptDirectory.from_config(config)
     if found is not None and found not in {script.revision for script in scripts.walk_revisions()}:
-        raise StoreError(
-            f"the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
-            fix="upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database",
-        )
+        raise _unknown(found, url)
     command.upgrade(config, "head")
+
+
+def _unknown(found: str, url: str) -> StoreError:
+    if found in _BEFORE_THE_FIRST:
+        return StoreError(
+            msg(
+                "the database {url} has schema {found!r}, which a development version from "
+                "before Strop's first release wrote; this one upgrades from {first!r} on",
+                url=url,
+                found=found,
+                first=_FIRST,
+            ),
+            fix=msg(
+                "open it once with the last version that can upgrade it (git checkout "
+                "{last_to_know_them} && pip install . && strop jobs list), then with "
+                "this one; or point STROP_HOME or STROP_DATABASE_URL at another database",
+                last_to_know_them=_LAST_TO_KNOW_THEM,
+            ),
+        )
+    return StoreError(
+        msg(
+            "the database {url} has schema {found!r}, which this Strop does not know: a newer one wrote it",
+            url=url,
+            found=found,
+        ),
+        fix=msg("upgrade strop, or point STROP_HOME or STROP_DATABASE_URL at another database"),
+    )
 
 
 def revision_of(connection: Connection) -> str | None:

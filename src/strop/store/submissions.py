@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.job import ALLOWED_MOVES, Job
 from strop.schema.submission import Submission, Wanted
 from strop.store.columns import PackedJson, UtcTime, Written
@@ -49,7 +50,8 @@ def get_submission(session: Session, job_id: str) -> Submission:
     row = session.get(SubmissionRow, job_id)
     if row is None:
         raise MissingError(
-            f"job {job_id!r} was not submitted to this server", fix="submit it, or use strop run"
+            msg("job {job_id!r} was not submitted to this server", job_id=job_id),
+            fix=msg("submit it, or use strop run"),
         )
     return row.submission()
 
@@ -61,8 +63,8 @@ def submissions_of(session: Session, job_ids: list[str]) -> dict[str, Submission
 
 
 def unfinished(session: Session, *, owner: str | None = None) -> list[tuple[Job, Submission]]:
-    """Every submitted job that has not ended, oldest first: what a supervisor looks after. Those of a private
-    server are its `owner`'s alone."""
+    """Every submitted job that has not ended, oldest first: what a supervisor looks after. Those of a
+    `strop run` are their `owner`'s alone."""
     living = [status.value for status, targets in ALLOWED_MOVES.items() if targets]
     query = (
         select(JobRow, SubmissionRow)

@@ -13,6 +13,7 @@ from sqlalchemy import ForeignKey, Index, delete, insert, select, text
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.function import TaskStatus
 from strop.schema.sampling import FinishReason
 from strop.schema.trajectory import FailedAttempt, Group, Trajectory, Turn
@@ -229,7 +230,7 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
     """One trajectory with its turns; of several steps with this rollout id, the latest or `step`'s.
 
     Raises:
-        MissingError: none such.
+        MissingError: the job has no such trajectory.
     """
     query = (
         select(TrajectoryRow)
@@ -242,8 +243,17 @@ def get_trajectory(session: Session, job_id: str, rollout_id: str, *, step: int 
     row = session.scalars(query).first()
     if row is None:
         if step is not None:
-            raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r} at step {step}")
-        raise MissingError(f"job {job_id!r} has no trajectory {rollout_id!r}")
+            raise MissingError(
+                msg(
+                    "job {job_id!r} has no trajectory {rollout_id!r} at step {step}",
+                    job_id=job_id,
+                    rollout_id=rollout_id,
+                    step=step,
+                )
+            )
+        raise MissingError(
+            msg("job {job_id!r} has no trajectory {rollout_id!r}", job_id=job_id, rollout_id=rollout_id)
+        )
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == row.id).order_by(TurnRow.position))
     return recorded_row(row, tuple(turn.turn() for turn in turns))
 

@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import Session
 
 from strop.errors import MissingError
+from strop.locales import msg
 from strop.schema.function import TaskStatus
 from strop.store.trajectories import Recorded, TrajectoryRow, TurnRow, recorded_row
 
@@ -192,7 +193,7 @@ def texts_of(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
-    """The recorded steps around one: None where there is none."""
+    """The recorded steps around one; None where no such step is recorded."""
 
     first: int | None
     last: int | None
@@ -310,11 +311,14 @@ def get_by_key(session: Session, job_id: str, key: int) -> tuple[Brief, Recorded
     """One trajectory with its turns.
 
     Raises:
-        MissingError: the job has none of that key.
+        MissingError: the job has no trajectory of that key.
     """
     row = session.get(TrajectoryRow, key)
     if row is None or row.job_id != job_id:
-        raise MissingError(f"job {job_id!r} has no trajectory {key}", fix="take one from the job's lists")
+        raise MissingError(
+            msg("job {job_id!r} has no trajectory {key}", job_id=job_id, key=key),
+            fix=msg("take one from the job's lists"),
+        )
     turns = session.scalars(select(TurnRow).where(TurnRow.trajectory_id == key).order_by(TurnRow.position))
     (brief,) = _briefs(session, [key])
     return brief, recorded_row(row, tuple(turn.turn() for turn in turns))

@@ -13,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from strop.errors import StoreError
+from strop.locales import msg
 from strop.store.database import Database
 
 QUEUE_LIMIT = 4096
@@ -68,7 +69,7 @@ class Writer:
                 lambda: len(self._waiting) < self._limit or self._refusal is not None or self._closed
             )
             if self._closed:
-                raise StoreError("nothing more can be recorded: the recorder is closed")
+                raise StoreError(msg("nothing more can be recorded: the recorder is closed"))
             if self._refusal is not None and len(self._waiting) >= self._limit:
                 raise self._unwritten(self._refusal)
             self._waiting.append(write)
@@ -103,7 +104,13 @@ class Writer:
                 raise self._unwritten(self._refusal)
             lost, self._lost = self._lost, []
         if lost:
-            raise StoreError(f"{len(lost)} records could not be written; the first: {lost[0]}") from lost[0]
+            raise StoreError(
+                msg(
+                    "{num_lost} records could not be written; the first: {lost}",
+                    num_lost=len(lost),
+                    lost=lost[0],
+                )
+            ) from lost[0]
 
     def close(self) -> None:
         """Flush and end the thread; what the database refuses to the last is lost, and raised."""
@@ -121,7 +128,14 @@ class Writer:
             self._thread.join()
 
     def _unwritten(self, refusal: StoreError) -> StoreError:
-        return StoreError(f"{len(self._waiting)} records are not written: {refusal.message}", fix=refusal.fix)
+        return StoreError(
+            msg(
+                "{num_waiting} records are not written: {message}",
+                num_waiting=len(self._waiting),
+                message=refusal.message,
+            ),
+            fix=refusal.fix,
+        )
 
     def _run(self) -> None:
         while True:
@@ -147,14 +161,14 @@ class Writer:
             if self._refusal is None:
                 _log.error("nothing can be recorded for now; all is kept and tried again: %s", refusal)
         elif self._refusal is not None:
-            _log.warning("recording goes on")
+            _log.warning("records are written again")
         self._refusal = refusal
 
     def _write(self, batch: Sequence[Write]) -> tuple[int, StoreError | None]:
         """Returns how many are done with, and the refusal that stopped the rest."""
         try:
             self._commit(batch)
-        except Exception as error:  # noqa: BLE001  the edge of this thread: nobody above would see it
+        except Exception as error:  # noqa: BLE001  the edge of this thread: nothing above would see it
             refusal = _refusal_in(error)
             if refusal is not None:
                 return 0, refusal

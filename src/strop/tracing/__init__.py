@@ -1,7 +1,7 @@
 """What a run can be seen by: spans of functions, model calls and tools, and the registry of metrics.
 
 `observe_processor`, `observe_llm` and `observe_tool` mark functions; `trace_client` and `trace_tool` follow
-clients and tools. `metrics` answers what a metric's name means and refuses names that nobody declared. Pure
+clients and tools. `metrics` answers what a metric's name means and refuses undeclared names. Pure
 Python, no torch, no database; OpenTelemetry is loaded when the first span is made.
 """
 
@@ -26,7 +26,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Loaded when asked for: who reads the registry needs none of it."""
+    """Loaded when first used: reading the registry needs none of it."""
     from importlib import import_module
 
     if name not in _PLACES:

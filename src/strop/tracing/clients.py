@@ -60,7 +60,7 @@ def _wrap_resource(resource: Any) -> None:
         method = getattr(resource, name, None)
         if callable(method):
             object.__setattr__(resource, name, _wrapped(method, provider="openai"))
-    # These hold on to the methods they found; they are made anew when next asked for.
+    # These hold on to the methods they found; they are created again when next used.
     for name in ("with_raw_response", "with_streaming_response"):
         getattr(resource, "__dict__", {}).pop(name, None)
     object.__setattr__(resource, _MARK, True)

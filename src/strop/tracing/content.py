@@ -54,7 +54,7 @@ def max_chars() -> int:
 
 
 def json_text(value: object) -> str:
-    """The value as JSON, or as it is where it is text already; cut at the limit."""
+    """The value as JSON, or unchanged where it is text; cut at the limit."""
     limit = max_chars()
     if isinstance(value, str):
         return cut(value, limit)

@@ -51,7 +51,7 @@ def with_ids(ids: Mapping[str, str], context: Context | None = None) -> Context:
 
 @contextmanager
 def call_of(payload: object, headers: Mapping[str, str]) -> Generator[None]:
-    """Around one call of a function: its trace goes on, and its ids travel. Costs nothing when nothing
+    """Around one call of a function: continues its trace and carries its ids. Costs nothing when nothing
     traces."""
     token: Any = None
     try:

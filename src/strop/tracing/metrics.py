@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import cache, lru_cache
 
 from strop.errors import StropError
+from strop.locales import msg
 from strop.schema.metric import Metric
 from strop.tracing.catalogue import CATALOGUE
 
@@ -40,13 +41,14 @@ def metric(name: str) -> Metric:
     """The declaration behind a name; `trace/reward/accuracy/avg` gives that of `trace/reward/<name>/avg`.
 
     Raises:
-        UnknownMetricError: nobody declared it; the nearest declared name is in the message.
+        UnknownMetricError: it is not declared; the message has the nearest declared name.
     """
     declared = _by_name().get(name) or _matching(name)
     if declared is None:
         nearest = get_close_matches(name, list(_by_name()), n=1, cutoff=0.0)
         raise UnknownMetricError(
-            f"metric {name!r} is not declared", fix=f"the nearest declared name is {nearest[0]!r}"
+            msg("metric {name!r} is not declared", name=name),
+            fix=msg("the nearest declared name is {nearest!r}", nearest=nearest[0]),
         )
     return declared
 
@@ -57,7 +59,7 @@ def is_user_named(name: str) -> bool:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names that nobody declared. A mapping of values may be given as it is.
+    """Refuse undeclared names. A mapping of values may be passed, too.
 
     Raises:
         UnknownMetricError: the first undeclared one.
@@ -69,7 +71,7 @@ def check_names(names: Iterable[str]) -> None:
 class NameGate:
     """Lets declared names through, and only so many user-chosen ones. One a run.
 
-    `admitted` are the user-chosen ones so far; a resumed run goes on with those of its checkpoint.
+    `admitted` are the user-chosen ones so far; a resumed run continues with those of its checkpoint.
     """
 
     def __init__(self, *, limit: int = USER_NAME_LIMIT, admitted: Iterable[str] = ()) -> None:

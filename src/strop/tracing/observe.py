@@ -394,7 +394,9 @@ def _kind_of(processor: Any, payload: Any) -> SpanKind | None:
     for base in type(processor).__mro__:
         if base.__name__ in _BASES:
             return _BASES[base.__name__]
-    warn_once(f"observe_processor: {type(processor).__name__} is no rollout nor reward processor: no spans")
+    warn_once(
+        f"observe_processor: {type(processor).__name__} is neither a rollout nor a reward processor: no spans"
+    )
     return None
 
 

@@ -130,7 +130,9 @@ def begin(name: str, kind: SpanKind, *, client: bool = False, otel_kind: object 
         if isinstance(otel_kind, OtelKind):
             chosen = otel_kind
         elif otel_kind is not None:  # it would end the sending of all spans that go with this one
-            warn_once(f"otel_span_kind={otel_kind!r} has no effect; it is no opentelemetry.trace.SpanKind")
+            warn_once(
+                f"otel_span_kind={otel_kind!r} has no effect; it is not an opentelemetry.trace.SpanKind"
+            )
         return Recording(made.start_span(name, kind=chosen, attributes={SPAN_KIND: kind.value}))
     except Exception as error:  # noqa: BLE001  a span must not fail the work it is of
         breaker.failed(error)

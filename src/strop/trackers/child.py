@@ -1,4 +1,4 @@
-"""`python -m strop.trackers.child`: lines of JSON on stdin -> one tracker; what it has to tell, on stdout.
+"""`python -m strop.trackers.child`: lines of JSON on stdin -> one tracker; its reports, on stdout.
 
 The first line is a `Start`, each further one a step's values or the run's last status. The end of stdin is
 the end of the run, however it came, and of this process soon after.
@@ -22,10 +22,10 @@ from strop.schema.watching import TrackerConfig
 from strop.trackers.sink import Sink, TrackedRun, open_sink
 
 LAST_WORDS_S = 30.0
-"""For closing: a tracker that cannot be reached would try for ever, and nobody is there to end it."""
+"""Seconds for closing: a tracker that cannot be reached would try for ever, and nothing else would end it."""
 
 _LONGEST = 500
-"""Characters of what is told."""
+"""Characters of a message."""
 _USER = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -35,7 +35,7 @@ class Start(BaseModel):
 
 
 def feed(lines: Iterable[str], told: TextIO) -> None:
-    """Read to the end. A value that cannot be handed on is lost and told of once, until one gets through."""
+    """Read to the end. A value that the tracker refuses is lost; the first loss in a row is reported."""
     reading = iter(lines)
     start = Start.model_validate_json(next(reading))
     try:
@@ -73,14 +73,14 @@ def _text(error: Exception) -> str:
 
 
 def _tell(told: TextIO, **said: str) -> None:
-    """Without name and password of addresses, as of one in `MLFLOW_TRACKING_URI`: an event is no secret."""
+    """Without the name and password of addresses, as in `MLFLOW_TRACKING_URI`: events are not secret."""
     shown = {key: _USER.sub("", text)[:_LONGEST] for key, text in said.items()}
     told.write(json.dumps(shown) + "\n")
     told.flush()
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the run's, and closes stdin in its time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which closes stdin in its time
     lines, told = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print
     with open(os.devnull) as nothing:

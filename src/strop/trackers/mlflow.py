@@ -23,7 +23,7 @@ _LONGEST = 500
 
 
 class MLflow:
-    """One MLflow run a job: a job that goes on after a pause goes on in it."""
+    """One MLflow run a job: a job that is resumed continues it."""
 
     def __init__(self, config: TrackerConfig, run: TrackedRun) -> None:
         uri = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +11,13 @@ from pydantic import BaseModel, ConfigDict
 
 from strop.schema.job import JobStatus
 from strop.schema.watching import TrackerConfig, TrackerType
+
+_MODULES = {
+    TrackerType.TENSORBOARD: "tensorboard",
+    TrackerType.MLFLOW: "mlflow",
+    TrackerType.WANDB: "wandb",
+    TrackerType.PROMETHEUS: "prometheus_client",
+}
 
 
 class TrackedRun(BaseModel):
@@ -28,15 +36,15 @@ class TrackedRun(BaseModel):
 
 
 class Sink(Protocol):
-    """One tracker, connected. A run that goes on under the same id goes on in the same place.
+    """One tracker, connected. A run that is resumed under the same id continues in the same place.
 
     Raises:
-        Exception: whatever its library raises; the process that feeds it tells of it and goes on.
+        Exception: whatever its library raises; its process reports it and continues.
     """
 
     @property
     def where(self) -> str:
-        """Where a person finds the curves."""
+        """Where to find the curves."""
         ...
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -44,8 +52,13 @@ class Sink(Protocol):
         ...
 
     def close(self, status: JobStatus | None) -> None:
-        """Write what is held back. None: the run came to no end of its own."""
+        """Write what is held back. `status` is None where the run did not end by itself."""
         ...
+
+
+def missing_extra(kind: TrackerType) -> str | None:
+    """The extra to install before this tracker can be used; None where its package is installed."""
+    return None if find_spec(_MODULES[kind]) is not None else kind.value
 
 
 def open_sink(config: TrackerConfig, run: TrackedRun) -> Sink:

@@ -1,7 +1,7 @@
-"""A job's trackers -> a Recorder that feeds a process for each, and never waits for one.
+"""A run's events -> a process for each of its job's trackers; the run never waits for one.
 
-Satisfies `rl.interfaces.Recorder`. Each tracker has a queue of its own; what comes while it is full is lost
-there, and told of. At the end all of them together get a few seconds, then they are killed.
+Each tracker has a queue of its own; what comes while it is full is lost there, and an event says so. At the
+end all of them together get a few seconds, then they are killed.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from strop.bilingual import Bilingual, both
+from strop.locales import Message, msg
+from strop.processes.ending import end_tree, exit_text
 from strop.schema.job import JobStatus
+from strop.schema.run_event import RunEvent, StatusChanged, StepMeasured
 from strop.schema.watching import TrackerConfig
-from strop.tracing.listener import Listener
 from strop.trackers.child import Start
 from strop.trackers.sink import TrackedRun
 
 QUEUE_LIMIT = 1000
-"""Lines that may wait: a step gives two or three."""
+"""Lines that may wait; a step writes two or three."""
 
 GRACE_S = 10.0
-"""For all trackers to take what waits, once the run has ended."""
+"""Seconds that all trackers have to take what waits, once the run has ended."""
 
 COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "strop.trackers.child")
-"""`-P`: a file `wandb.py` where the job was started is not what is meant."""
+"""`-P`: a file `wandb.py` in the working directory must not be imported."""
 
 Tell = Callable[[str, str], None]
 """Kind and text of an event."""
 
 
-class Tracking(Listener):
-    """Hears what the store hears; hands finite values and the last status on."""
+class Tracking:
+    """Subscribes to a run, and hands finite values and the last status on."""
 
     def __init__(
         self,
@@ -51,12 +52,21 @@ class Tracking(Listener):
     ) -> None:
         self._fed = [_Fed(tracker, run, tell, command) for tracker in trackers]
 
+    def receive(self, event: RunEvent) -> None:
+        match event:
+            case StepMeasured(step=step, values=values):
+                self.metrics(step, values)
+            case StatusChanged(status=status):
+                self.status(status)
+            case _:
+                pass
+
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
         if finite:
             self._say({"step": step, "values": finite})
 
-    def status(self, status: JobStatus, *, error: str | None = None) -> None:
+    def status(self, status: JobStatus) -> None:
         if status.final:
             self._say({"status": status.value})
 
@@ -86,7 +96,7 @@ def tracking(trackers: Sequence[TrackerConfig], run: TrackedRun, tell: Tell) -> 
 
 
 class _Fed:
-    """One tracker's process, with a thread that writes to it and one that hears it."""
+    """One tracker's process, with a thread that writes to it and one that reads from it."""
 
     def __init__(self, tracker: TrackerConfig, run: TrackedRun, tell: Tell, command: Sequence[str]) -> None:
         self._name = tracker.type.value
@@ -104,7 +114,7 @@ class _Fed:
             )
         except OSError as error:
             self._child = None
-            tell("tracker_failed", self._both(f"cannot be started: {error}", f"无法启动：{error}"))
+            tell("tracker_failed", self._said(msg("cannot be started: {error}", error=error)))
             return
         self.put(Start(tracker=tracker, run=run).model_dump_json().encode() + b"\n")
         for work in (self._write, self._hear):
@@ -112,8 +122,8 @@ class _Fed:
             thread.start()
             self._threads.append(thread)
 
-    def _both(self, en: str, zh: str) -> Bilingual:
-        return both(f"tracker {self._name} {en}", f"跟踪器 {self._name} {zh}")
+    def _said(self, what: Message) -> Message:
+        return msg("tracker {name} {what}", name=self._name, what=what)
 
     def put(self, line: bytes) -> None:
         if self._child is None or self._ending.is_set() or self._gone.is_set():
@@ -123,14 +133,11 @@ class _Fed:
         except queue.Full:
             if not self._told_loss:
                 self._told_loss = True
-                text = self._both(
-                    "is too slow: it misses steps; the run's own record has them",
-                    "太慢，漏了一些步；任务自身的记录是完整的",
-                )
+                text = self._said(msg("is too slow: it misses steps; the run's own record has them"))
                 self._tell("tracker_slow", text)
 
     def end(self) -> None:
-        """No more will come."""
+        """Nothing more will be put."""
         if self._child is not None and not self._ending.is_set():
             self._ending.set()
             with suppress(queue.Full):
@@ -140,15 +147,8 @@ class _Fed:
         child = self._child
         if child is None:
             return
-        try:
-            child.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            text = self._both(
-                "did not finish in time and was ended: its last steps may be missing",
-                "未能按时结束，已被终止：可能缺最后几步",
-            )
+        if not end_tree(child, grace_s=grace_s):
+            text = self._said(msg("did not finish in time and was ended: its last steps may be missing"))
             self._tell("tracker_failed", text)
         for thread in self._threads:  # the process is gone, so both pipes are at their end
             thread.join()
@@ -182,10 +182,7 @@ class _Fed:
         if not self._ending.is_set() and code != 0:
             self._tell(
                 "tracker_failed",
-                self._both(
-                    f"ended with status {code}; the run goes on without it",
-                    f"以状态 {code} 退出；任务继续运行",
-                ),
+                self._said(msg("{exit_text}; the run goes on without it", exit_text=exit_text(code))),
             )
 
     def _heard(self, line: bytes) -> None:
@@ -196,14 +193,9 @@ class _Fed:
         if "where" in said:
             self._tell("tracker", f"{self._name}: {said['where']}")
         elif "lost" in said:
-            self._tell(
-                "tracker_failed", self._both(f"did not take {said['lost']}", f"没有接收 {said['lost']}")
-            )
+            self._tell("tracker_failed", self._said(msg("did not take {said}", said=said["lost"])))
         elif "failed" in said:
             self._tell(
                 "tracker_failed",
-                self._both(
-                    f"failed, the run goes on without it: {said['failed']}",
-                    f"出错，任务继续运行：{said['failed']}",
-                ),
+                self._said(msg("failed, the run goes on without it: {said}", said=said["failed"])),
             )

@@ -14,10 +14,10 @@ STEP = "step"
 
 
 class WeightsAndBiases:
-    """The run's id is the job's, so that a job that goes on after a pause goes on in it.
+    """The run's id is the job's, so that a job that is resumed continues it.
 
     Steps are a metric of their own: its own counter only rises, and a run that goes back to a checkpoint
-    takes steps anew.
+    repeats steps.
     """
 
     def __init__(self, config: TrackerConfig, run: TrackedRun) -> None:

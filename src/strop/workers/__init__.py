@@ -1,5 +1,6 @@
-"""Runs user functions: a process for each, reached by HTTP, watched, and replaced when it fails.
+"""Runs user functions: each in a process of its own, called over HTTP, watched, and replaced when it fails.
 
-The pool's side (`pool`, `instance`, `process`, `wire`) and the worker's side (`worker`, `guardian`, `app`,
-`hosting`, `listening`) share `spec` alone. Nothing is imported here: a worker would pay for the pool's.
+The pool's side (`functions`, `instance`, `worker_pool`, `process`, `wire`) and the worker's side (`worker`,
+`executor`, `app`, `listening`) share `spec` alone; both stand on `strop.processes`. Nothing is imported here:
+a worker would pay for the pool's part.
 """

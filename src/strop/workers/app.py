@@ -24,7 +24,7 @@ from strop.workers.spec import WorkerSpec
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _WATCH_AFTER_S = 0.05
-"""From when on a call looks whether its caller is still there: shorter ones end before it would help."""
+"""After this long a call checks that its caller is still connected; shorter calls end before it helps."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -34,7 +34,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class Served(Protocol):
-    """What answers the calls: a loaded processor (`Executor`), or a pool of workers (`PooledHost`)."""
+    """What answers the calls: a loaded processor (`Executor`), or a pool of workers (`PooledExecutor`)."""
 
     @property
     def spec(self) -> WorkerSpec: ...
@@ -60,10 +60,10 @@ class Reply:
     allow: str = ""
 
 
-def create_app(host: Served, token: str) -> App:
-    """Serve `host` to whoever presents `token` as bearer."""
+def create_app(executor: Served, token: str) -> App:
+    """Serve `executor` to whoever presents `token` as bearer."""
     expected = f"Bearer {token}".encode()
-    calls = {"/api/v1", "/"} if host.speaks_ark else {"/api/v1"}  # Ark's console posts to "/"
+    calls = {"/api/v1", "/"} if executor.speaks_ark else {"/api/v1"}  # Ark's console posts to "/"
 
     async def app(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         reply = await answer(scope, receive)
@@ -86,30 +86,30 @@ def create_app(host: Served, token: str) -> App:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not secrets.compare_digest(headers.get(b"authorization", b""), expected):
             return _detail(401, "Missing or wrong bearer token.")
-        return await _called(host, headers, receive) if path in calls else _health(host)
+        return await _called(executor, headers, receive) if path in calls else _health(executor)
 
     return app
 
 
-def _health(host: Served) -> Reply:
+def _health(executor: Served) -> Reply:
     values = {
         "status": "healthy",
-        "func_type": host.func_type,
-        "processor": host.class_name,
-        "parser": INPUT_OF[host.func_type].__name__,
+        "func_type": executor.func_type,
+        "processor": executor.class_name,
+        "parser": INPUT_OF[executor.func_type].__name__,
     }
     return Reply(200, _json(values))
 
 
-async def _called(host: Served, headers: Mapping[bytes, bytes], receive: Receive) -> Reply:
+async def _called(executor: Served, headers: Mapping[bytes, bytes], receive: Receive) -> Reply:
     body = await _body(receive)
     if body is None:
         return _detail(413, f"The body exceeds {MAX_BODY_BYTES} bytes.")
-    payload = _parsed(host, body)
+    payload = _parsed(executor, body)
     if isinstance(payload, Reply):
         return payload
     told = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-    outcome = await _run_while_connected(host, payload, told, receive)
+    outcome = await _run_while_connected(executor, payload, told, receive)
     if isinstance(outcome, bytes) and "ark_http" in (payload.model_extra or {}):
         return Reply(200, _json(reply_of_output(json.loads(outcome))))
     return _reply(outcome)
@@ -129,21 +129,21 @@ async def _body(receive: Receive) -> bytearray | None:
             return body
 
 
-def _parsed(host: Served, body: bytearray) -> FunctionInput | Reply:
+def _parsed(executor: Served, body: bytearray) -> FunctionInput | Reply:
     try:
         # Not orjson: it turns integers beyond 64 bits into floats, and a ground truth may be one.
         values: object = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         return _detail(400, f"Invalid JSON body: {error}")
     given = cast("dict[str, object]", values).get("func_type") if isinstance(values, dict) else None
-    if isinstance(given, str) and given != host.func_type and given in INPUT_OF:
-        found = f"func_type is {given}, but function {host.spec.name!r} is a {host.func_type}"
+    if isinstance(given, str) and given != executor.func_type and given in INPUT_OF:
+        found = f"func_type is {given}, but function {executor.spec.name!r} is a {executor.func_type}"
         return _detail(422, f"Request parsing error: {found}")
     try:
         given_values = cast("object", values)
-        if host.speaks_ark and is_ark_body(given_values):
+        if executor.speaks_ark and is_ark_body(given_values):
             values = {**input_of_body(given_values), "ark_http": True}
-        return INPUT_OF[host.func_type].model_validate(values)
+        return INPUT_OF[executor.func_type].model_validate(values)
     except ValidationError as error:
         return _detail(422, f"Request parsing error: {validation_text(error, show_values=False)}")
     except ValueError as error:
@@ -151,7 +151,7 @@ def _parsed(host: Served, body: bytearray) -> FunctionInput | Reply:
 
 
 async def _run_while_connected(
-    host: Served, payload: FunctionInput, headers: Mapping[str, str], receive: Receive
+    executor: Served, payload: FunctionInput, headers: Mapping[str, str], receive: Receive
 ) -> Outcome:
     """Run the call; give up on it when the caller has gone."""
     loop = asyncio.get_running_loop()
@@ -168,9 +168,9 @@ async def _run_while_connected(
 
     timer = loop.call_later(_WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
     try:
-        return await host.run(payload, headers)
+        return await executor.run(payload, headers)
     except asyncio.CancelledError:
-        if not gone or call.uncancel() > 0:  # whoever else ends this call is to see it ended
+        if not gone or call.uncancel() > 0:  # another canceller must see the call end
             raise
         return Failure(http_status=499, error_code="cancelled", message="The client closed the connection.")
     finally:

@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class CallSpans:
-    """Hands the spans of one function's calls to `sink`. What that refuses is lost, and said once: no call
-    fails for its span.
+    """Hands the spans of one function's calls to `sink`. What it refuses is lost, and logged once: no call
+    fails because of its span.
 
     `name` is the function's.
     """

@@ -30,6 +30,7 @@ from strop.functions import (
     validation_text,
     where_raised,
 )
+from strop.locales import msg
 from strop.schema.function import OUTPUT_OF, FunctionInput, FunctionType, TaskStatus
 from strop.tracing.ids import call_of
 from strop.tracing.tracing import is_observed, is_on, prepare
@@ -75,7 +76,7 @@ class Executor:
         self._processor = processor
         self._is_async = inspect.iscoroutinefunction(processor.process)
         self.untraced = is_on() and not is_observed(processor.process)
-        """Whether nothing in here makes the span of a call."""
+        """Whether nothing in this process makes the span of a call."""
         self._threads = ThreadPoolExecutor(spec.concurrency, thread_name_prefix=spec.name)
         self._places = asyncio.Semaphore(spec.concurrency)
         self._num_waiting = 0
@@ -191,7 +192,7 @@ class Executor:
         return Failure(http_status=500, error_code=self._processor.code_of_raise, message=text)
 
     def _checked(self, result: object) -> Outcome:
-        """Hold a result against its output class; what was set after validation is checked as well."""
+        """Check a result against its output class, with what was set after validation."""
         output_class = OUTPUT_OF[self.func_type]
         if not isinstance(result, BaseModel | dict):
             found = "None" if result is None else f"{type(result).__name__} {_short(result)}"
@@ -223,7 +224,7 @@ class Executor:
 _BUSY = "Server is busy, please try again later."
 
 
-async def open_host(spec: WorkerSpec) -> Executor:
+async def open_executor(spec: WorkerSpec) -> Executor:
     """Load the class, make the object, run `setup`.
 
     Raises:
@@ -234,9 +235,18 @@ async def open_host(spec: WorkerSpec) -> Executor:
     func_type = processor_class.func_type
     if spec.func_type is not None and spec.func_type is not func_type:
         raise FunctionError(
-            f"function {spec.name!r} is configured as {spec.func_type}, but {processor_class.__name__} "
-            f"is a {func_type} processor",
-            fix=f"set type: {func_type}, or name a class of type {spec.func_type}",
+            msg(
+                "function {name!r} is configured as {func_type}, but {name2} is a {func_type2} processor",
+                name=spec.name,
+                func_type=spec.func_type,
+                name2=processor_class.__name__,
+                func_type2=func_type,
+            ),
+            fix=msg(
+                "set type: {func_type}, or name a class of type {func_type2}",
+                func_type=func_type,
+                func_type2=spec.func_type,
+            ),
         )
     step = "creating"
     try:
@@ -247,13 +257,21 @@ async def open_host(spec: WorkerSpec) -> Executor:
             await done
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         text = user_traceback(error, spec.root)
-        raise FunctionError(f"function {spec.name!r}: {step} {spec.classpath!r} failed\n{text}") from error
+        raise FunctionError(
+            msg(
+                "function {name!r}: {step} {classpath!r} failed\n{text}",
+                name=spec.name,
+                step=step,
+                classpath=spec.classpath,
+                text=text,
+            )
+        ) from error
     prepare()
     return Executor(spec, processor, take_weights(processor, spec.metric_weights))
 
 
 def _said_by(error: BaseException) -> str:
-    """Its text; classes of users may fail even at that."""
+    """The text of an error; users' classes may fail even at giving it."""
     try:
         return str(error)
     except Exception as second:  # noqa: BLE001 - a rollout: user code may raise anything

@@ -13,9 +13,9 @@ from typing import Self
 
 import aiohttp
 
-from strop.bilingual import both
-from strop.config.job import FunctionConfig
+from strop.config.function import FunctionConfig, env_text
 from strop.errors import FunctionError
+from strop.locales import msg
 from strop.schema.function import FunctionInput
 from strop.schema.reply import FunctionReply
 from strop.workers.call_spans import Sink
@@ -62,7 +62,7 @@ class FunctionPool:
         self._specs = [replace(spec, tracing=tracing) for spec in specs]
         self._sizes = {config.label: PoolSize.of(config.runtime) for config in functions}
         self.notes = [
-            both(f"function {config.label!r}: ", f"函数 {config.label!r}：") + text
+            msg("function {label!r}: ", label=config.label) + text
             for config in functions
             for text in cut(config.runtime)
         ]
@@ -106,7 +106,7 @@ class FunctionPool:
             near = difflib.get_close_matches(name, self._instances, n=1)
             known = ", ".join(self._instances) or "none"
             fix = f"did you mean {near[0]!r}?" if near else f"running: {known}"
-            raise FunctionError(f"no running function {name!r}", fix=fix)
+            raise FunctionError(msg("no running function {name!r}", name=name), fix=fix)
         delay = _FIRST_DELAY_S
         while (reply := await instance.call(payload)).error_code == "busy" and not reply.attempts:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -114,7 +114,7 @@ class FunctionPool:
         return reply
 
     def readings(self) -> dict[str, Reading]:
-        """How each function's instance stands, by name."""
+        """The state of each function's instance, by name."""
         return {name: instance.reading() for name, instance in self._instances.items()}
 
     async def close(self) -> None:
@@ -146,7 +146,7 @@ class FunctionPool:
 
 
 def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) -> WorkerSpec:
-    """What a job says of a function, as its worker is told."""
+    """A job's function -> what its worker has to know."""
     return WorkerSpec(
         name=config.label,
         classpath=config.fcmodel.classpath,
@@ -156,11 +156,7 @@ def worker_spec(config: FunctionConfig, root: Path, python: Path | None = None) 
         concurrency=config.runtime.concurrency,
         params={"preset": config.preset, "params": config.params} if config.preset is not None else {},
         metric_weights=config.reward_metric_weight,
-        env={key: _env_text(value) for key, value in config.runtime.env.items()},
+        env={key: env_text(value) for key, value in config.runtime.env.items()},
         python=python,
         limits=limits_of(config.runtime),
     )
-
-
-def _env_text(value: str | float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""Calls and starts of an instance -> counts and latencies that people look at."""
+"""Calls and starts of an instance -> counts and latencies for people."""
 
 from __future__ import annotations
 

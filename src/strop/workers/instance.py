@@ -1,7 +1,7 @@
 """One function's calls -> a pool of workers that answer them, whatever becomes of single workers.
 
 Failure is data here: `call` never raises for what user code did. A call runs at most once: it is sent again
-only when the worker surely did not take it.
+only when the worker certainly did not take it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Instance:
         alone: bool = False,
         on_spans: Sink | None = None,
     ) -> None:
-        """`alone`: it is a ward itself, in which lost calls are tried again, and has none. `on_spans` takes
-        the spans of calls of a function that makes none itself."""
+        """`alone`: it is itself the isolated worker in which lost calls are tried again. `on_spans` takes the
+        spans of the calls, where the function makes none itself."""
         self.spec = spec
         self._job_id = job_id
         self._client = client
@@ -84,7 +84,7 @@ class Instance:
         self._on_spans = on_spans
         self._spans: CallSpans | None = None
         size = replace(size or PoolSize(), concurrency=spec.concurrency)
-        self._crew = WorkerPool(
+        self._pool = WorkerPool(
             spec.name,
             self._worker,
             size,
@@ -93,7 +93,7 @@ class Instance:
             drain_s=spec.timeout_s + grace_s,
             memory_size=spec.limits.memory_size,
         )
-        self._quarantine = None if alone else Quarantine(self._ward)
+        self._quarantine = None if alone else Quarantine(self._isolated_worker)
 
     async def start(self) -> FunctionType:
         """Start the first worker; the others follow. Returns the type of the class it found.
@@ -101,7 +101,7 @@ class Instance:
         Raises:
             FunctionError: it could not start; with the user's traceback, or what else there is to know.
         """
-        first = await self._crew.start()
+        first = await self._pool.start()
         self._func_type = first.func_type
         if self._on_spans is not None and first.untraced:
             preset = self.spec.classpath.startswith("strop.")
@@ -109,7 +109,7 @@ class Instance:
         return self._func_type
 
     async def call(self, payload: FunctionInput) -> FunctionReply:
-        """Send one call and say what came of it; `busy` when too many wait already.
+        """Send one call and return what came of it; `busy` when too many wait already.
 
         Units:
             `timeout_s` of the spec counts from when a place is free; a call may have waited before that.
@@ -130,26 +130,26 @@ class Instance:
         return reply
 
     async def restart(self, spec: WorkerSpec | None = None) -> None:
-        """Replace every worker by a new one, of `spec` where one is given; calls go on meanwhile.
+        """Replace every worker by a new one, of `spec` where one is given; calls are served meanwhile.
 
         Raises:
-            FunctionError: a new worker does not start; those that are not replaced yet go on.
+            FunctionError: a new worker does not start; workers that were not replaced yet keep running.
         """
         before = self.spec
         self.spec = spec or before
         try:
-            await self._crew.restart()
+            await self._pool.restart()
         except BaseException:
             self.spec = before
             raise
 
     def reading(self) -> Reading:
-        """How it stands."""
-        crew, gauges = self._crew, self._gauges
-        load = crew.load()
+        """Its state now."""
+        pool, gauges = self._pool, self._gauges
+        load = pool.load()
         return Reading(
-            workers=len(crew.workers),
-            starting=crew.num_starting,
+            workers=len(pool.workers),
+            starting=pool.num_starting,
             busy=load.num_busy,
             queue=load.num_waiting,
             calls=gauges.num_calls,
@@ -158,7 +158,7 @@ class Instance:
             losses=gauges.num_losses,
             p50_s=gauges.percentile(0.5),
             p95_s=gauges.percentile(0.95),
-            memory_bytes=sum(worker.memory_bytes for worker in crew.workers),
+            memory_bytes=sum(worker.memory_bytes for worker in pool.workers),
             errors=dict(gauges.errors),
         )
 
@@ -166,7 +166,7 @@ class Instance:
         """Kill all workers; calls in flight are answered `worker_lost`."""
         if self._quarantine is not None:
             await self._quarantine.close()
-        await self._crew.close()
+        await self._pool.close()
 
     async def _call(self, payload: FunctionInput) -> FunctionReply:
         if payload.func_type is not self._func_type or not isinstance(payload, INPUT_OF[payload.func_type]):
@@ -180,13 +180,13 @@ class Instance:
             return FunctionReply(error=text, error_code="invalid_input")
         if self._quarantine is not None and self._quarantine.holds(payload):
             return await self._quarantine.call(payload)
-        if self._crew.num_waiting >= self._crew.size.queue:
+        if self._pool.num_waiting >= self._pool.size.queue:
             return replace(_busy(self.spec.name), attempts=0)
         return await self._send_until_taken(payload, body)
 
-    def _ward(self) -> Instance:
+    def _isolated_worker(self) -> Instance:
         """Another worker of the same function, for one call at a time; starts in the background."""
-        ward = Instance(
+        worker = Instance(
             replace(self.spec, concurrency=1),
             job_id=self._job_id,
             client=self._client,
@@ -195,8 +195,8 @@ class Instance:
             start_limit_s=self._start_limit_s,
             alone=True,
         )
-        ward._func_type = self._func_type
-        return ward
+        worker._func_type = self._func_type
+        return worker
 
     def _lost(self, payload: FunctionInput) -> None:
         if self._quarantine is not None:
@@ -209,7 +209,7 @@ class Instance:
         num_sends = num_refused = 0
         while True:
             try:
-                worker = await self._crew.take()
+                worker = await self._pool.take()
             except FunctionError as error:
                 return FunctionReply(error=str(error), error_code="worker_lost", attempts=max(1, num_sends))
             stop_waiting = stop_waiting or loop.time() + self.spec.timeout_s
@@ -217,7 +217,7 @@ class Instance:
             try:
                 reply = await self._send(worker, payload, body)
             finally:
-                self._crew.give_back(worker)
+                self._pool.give_back(worker)
             if reply is None:
                 num_refused += 1
                 if num_refused == _MAX_REFUSALS:
@@ -230,7 +230,7 @@ class Instance:
                 return replace(reply, attempts=num_sends)
 
     async def _send(self, worker: WorkerProcess, payload: FunctionInput, body: bytes) -> FunctionReply | None:
-        """One request; None when the worker surely did not take it."""
+        """One request; None when the worker certainly did not take it."""
         name = self.spec.name
         headers = {
             "authorization": f"Bearer {worker.token}",
@@ -243,19 +243,19 @@ class Instance:
                 async with self._client.post(url, data=body, headers=headers) as response:
                     answer = Answer(status=response.status, content=await response.read())
         except TimeoutError:
-            self._crew.retire(worker)
+            self._pool.retire(worker)
             self._lost(payload)
             text = f"did not answer within its timeout of {self.spec.timeout_s:g} s; it blocks its process"
             return FunctionReply(error=f"{payload.func_type} function {name!r} {text}", error_code="timeout")
         except (aiohttp.ClientError, OSError) as error:
             return await self._transport_failure(worker, payload, error)
         if answer.status == 200:
-            self._crew.succeeded()
+            self._pool.succeeded()
             return output_reply(name, payload, answer.content)
         if answer.status == 503:
             return _busy(name)
         if says_stuck(answer) or not is_ours(answer):
-            self._crew.retire(worker)
+            self._pool.retire(worker)
         return error_reply(name, answer)
 
     async def _transport_failure(

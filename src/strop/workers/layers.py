@@ -1,6 +1,6 @@
 """A requirements text -> a virtual environment that function workers run in, cached by the text's hash.
 
-Strop's own packages stand behind the layer's in the search path: what a requirement asks for differently wins
+Strop's own packages come after the layer's in the search path: what a requirement asks for differently wins
 in the layer, everything else is found where it is installed already, so most builds fetch little.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from strop import __version__
 from strop.errors import FunctionError
+from strop.locales import msg
 
 BUILD_LIMIT_S = 1800.0
 _MAX_LOG_CHARS = 200_000
@@ -43,21 +44,25 @@ def requirement_lines(requirements: str) -> list[str]:
     """
     if len(requirements) > _MAX_REQUIREMENTS_CHARS or "\0" in requirements:
         raise FunctionError(
-            f"the requirements have {len(requirements)} characters, the limit is {_MAX_REQUIREMENTS_CHARS}"
+            msg(
+                "the requirements have {num_requirements} characters, the limit is {max_requirements_chars}",
+                num_requirements=len(requirements),
+                max_requirements_chars=_MAX_REQUIREMENTS_CHARS,
+            )
         )
     lines = [line.partition(" #")[0].strip() for line in requirements.replace("\\\n", " ").splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     for line in kept:
         if _OTHER_FILES.match(line) or line.startswith((".", "/", "file:")) or "@ file:" in line:
             raise FunctionError(
-                f"the requirement {line!r} points at a file that a layer does not have",
-                fix="name packages and versions only, or an https:// address",
+                msg("the requirement {line!r} points at a file that a layer does not have", line=line),
+                fix=msg("name packages and versions only, or an https:// address"),
             )
     return kept
 
 
 def layer_python(home: Path, code: str) -> Path | None:
-    """The interpreter of a finished layer; None while there is none."""
+    """The interpreter of a finished layer; None before it is finished."""
     python = home / "layers" / code / "bin" / "python"
     return python if python.exists() else None
 
@@ -133,11 +138,18 @@ def _run(command: list[str], log: Path, limit_s: float, *, new: bool = False) ->
             )
         except subprocess.TimeoutExpired as error:
             raise FunctionError(
-                f"the layer was not built within {limit_s:g} s", fix="ask for less"
+                msg("the layer was not built within {limit_s:g} s", limit_s=limit_s),
+                fix=msg("require fewer or smaller packages"),
             ) from error
     if done.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-        raise FunctionError(f"the layer could not be built (pip exited with {done.returncode}):\n{tail}")
+        raise FunctionError(
+            msg(
+                "the layer could not be built (pip exited with {returncode}):\n{tail}",
+                returncode=done.returncode,
+                tail=tail,
+            )
+        )
 
 
 def _environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ from strop.workers.spec import WorkerSpec
 _STATUS = {"invalid_input": 422, "busy": 503, "timeout": 504, "unreachable": 502, "worker_lost": 502}
 
 
-class PooledHost:
+class PooledExecutor:
     """Stands where `Executor` stands in a worker."""
 
     def __init__(self, instance: Instance, func_type: FunctionType) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.locales import msg
+from strop.processes.cgroups import Cgroup
+from strop.processes.child import Child, NotStarted
 from strop.schema.function import FunctionType
-from strop.workers.cgroups import Cgroup
-from strop.workers.child import Child
 from strop.workers.masking import Mask
 from strop.workers.spec import WorkerSpec, worker_environment
 
@@ -33,15 +34,14 @@ class WorkerProcess:
         self._job_id = job_id
         self._mask = mask
         self._on_line = on_line
-        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_stuck: Callable[[], None] = lambda: None
         self._over = ""
         self._began: float | None = None
         self._child = Child(
             mask=mask,
-            on_event=self._take_event,
             on_line=lambda stream, text: self._on_line(f"function:{spec.name}", stream, text),
-            on_exit=self._ended,
+            on_ready=self._take_ready,
+            on_event=self._take_event,
             on_lost=self._clear_group,
         )
         self.token = secrets.token_urlsafe(32)
@@ -58,7 +58,7 @@ class WorkerProcess:
         self.untraced = False
 
     async def start(self, *, limit_s: float, on_stuck: Callable[[], None]) -> None:
-        """Start the process and wait until it listens. `on_stuck` hears that it should get no more calls.
+        """Start the process and wait until it listens. `on_stuck` is called when it should get no more calls.
 
         Raises:
             FunctionError: the class could not be loaded or set up, the process died, or `limit_s` has passed.
@@ -68,42 +68,40 @@ class WorkerProcess:
         scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="strop-function-"))
         self._spec = replace(self._spec, scratch=scratch)
         try:
-            await self._spawn()
-        except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
-            raise
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._started
-        except TimeoutError:
-            await self.kill()
-            raise FunctionError(
-                f"function {self._spec.name!r} was not ready after {limit_s:g} s{self._child.last_words()}",
-                fix="look at its import and its setup()",
-            ) from None
-        except BaseException:
-            await self.kill()
+            await self._child.start(
+                self._command,
+                worker_environment(self._spec, self._job_id),
+                self._spec.to_json(self.token),
+                limit_s=limit_s,
+            )
+        except BaseException as error:
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            if isinstance(error, NotStarted):
+                raise self._not_started(error) from None
             raise
         self._began = asyncio.get_running_loop().time()
 
-    async def _spawn(self) -> None:
+    def _command(self, descriptor: int) -> list[str]:
         # -P: the root comes into sys.path in the worker, after the libraries that Strop needs.
-        await self._child.spawn(
-            lambda fd: [
-                str(self._spec.python or sys.executable),
-                "-P",
-                "-m",
-                "strop.workers.worker",
-                str(fd),
-            ],
-            worker_environment(self._spec, self._job_id),
-            self._spec.to_json(self.token),
-        )
+        python = str(self._spec.python or sys.executable)
+        return [python, "-P", "-m", "strop.workers.worker", str(descriptor)]
+
+    def _not_started(self, error: NotStarted) -> FunctionError:
+        match error.how:
+            case "refused":
+                return FunctionError(str(error))
+            case "late":
+                fix = "look at its import and its setup()"
+                return FunctionError(
+                    msg("function {name!r} {error}", name=self._spec.name, error=error), fix=fix
+                )
+            case "ended":
+                return FunctionError(self.exit_text())
 
     async def kill(self) -> None:
         """End the worker with all its descendants; returns when they are gone and their output was read."""
         await self._child.kill()
-        # The guardian has done it, unless it was killed.
+        # The reaper has done it, unless it was killed.
         if self._spec.scratch is not None:
             await asyncio.to_thread(shutil.rmtree, self._spec.scratch, ignore_errors=True)
 
@@ -125,7 +123,7 @@ class WorkerProcess:
         return f"the worker process of function {self._spec.name!r} {how}{child.last_words()}"
 
     def _is_grown(self) -> bool:
-        """One that is full so soon after its start would be followed by one that is as full."""
+        """Whether it may be replaced: one that is full soon after its start would be followed by another."""
         now = asyncio.get_running_loop().time()
         return self._began is not None and now - self._began > _YOUNG_S
 
@@ -135,9 +133,12 @@ class WorkerProcess:
             group.kill()
             group.remove()
 
-    def _ended(self) -> None:
-        if not self._started.done():
-            self._started.set_exception(FunctionError(self.exit_text()))
+    def _take_ready(self, event: dict[str, Any]) -> None:
+        self.port = int(event["port"])
+        self.func_type = FunctionType(event["func_type"])
+        self.sub_weights = dict(event["sub_weights"])
+        self.class_name = str(event["class_name"])
+        self.untraced = bool(event["untraced"])
 
     def _take_event(self, event: dict[str, Any]) -> None:
         kind = event["event"]
@@ -147,13 +148,3 @@ class WorkerProcess:
             self._over = str(event["text"])
         elif kind == "memory":
             self.memory_bytes = int(event["bytes"])
-        elif not self._started.done():
-            if kind == "ready":
-                self.port = int(event["port"])
-                self.func_type = FunctionType(event["func_type"])
-                self.sub_weights = dict(event["sub_weights"])
-                self.class_name = str(event["class_name"])
-                self.untraced = bool(event["untraced"])
-                self._started.set_result(None)
-            else:
-                self._started.set_exception(FunctionError(self._mask(event["text"])))

@@ -1,6 +1,6 @@
-"""Calls lost with their worker -> tried again alone, so that one crashing row takes nobody along twice.
+"""Calls lost with their worker -> tried again alone, so that one row that crashes takes no other down twice.
 
-A worker holds many calls at once, and when it dies nobody can tell which of them did it. The next attempt of
+A worker holds many calls at once, and when it dies nothing tells which of them killed it. The next attempt of
 each therefore runs in a worker of its own, one at a time. Used by `workers.instance` alone.
 """
 
@@ -26,18 +26,18 @@ class Quarantine:
     """Who was in a worker when it was lost, and the worker in which they are tried again.
 
     Side effects:
-        Opens a ward for the first call and closes it after the last that waits.
+        Opens an isolated worker for the first call and closes it after the last one waiting.
     """
 
-    def __init__(self, open_ward: Callable[[], IsolatedWorker]) -> None:
-        self._open_ward = open_ward
+    def __init__(self, open_worker: Callable[[], IsolatedWorker]) -> None:
+        self._open_worker = open_worker
         self._suspects: set[str] = set()
-        self._ward: IsolatedWorker | None = None
+        self._worker: IsolatedWorker | None = None
         self._num_inside = 0
         self._closings: set[asyncio.Task[None]] = set()
 
     def suspect(self, payload: FunctionInput) -> None:
-        """Remember a call that was lost; one without an id cannot be told again."""
+        """Remember a call that was lost; one without an id cannot be recognised later."""
         if (who := _identity(payload)) is not None:
             self._suspects.add(who)
 
@@ -46,28 +46,28 @@ class Quarantine:
         return _identity(payload) in self._suspects
 
     async def call(self, payload: FunctionInput) -> FunctionReply:
-        """Run it alone; whoever comes out well is no suspect any more."""
-        ward = self._ward = self._ward or self._open_ward()
+        """Run it alone; a call that comes out well is no longer suspect."""
+        worker = self._worker = self._worker or self._open_worker()
         self._num_inside += 1
         try:
-            reply = await ward.call(payload)
+            reply = await worker.call(payload)
         finally:
             self._num_inside -= 1
             if not self._num_inside:
-                self._ward = None
-                self._close(ward)
+                self._worker = None
+                self._close(worker)
         if reply.error_code not in ("worker_lost", "timeout"):
             self._suspects.discard(_identity(payload) or "")
         return reply
 
     async def close(self) -> None:
-        """Kill the ward; its calls are answered."""
-        if self._ward is not None:
-            await self._ward.close()
+        """Kill the worker; its calls are answered."""
+        if self._worker is not None:
+            await self._worker.close()
         await asyncio.gather(*self._closings, return_exceptions=True)
 
-    def _close(self, ward: IsolatedWorker) -> None:
-        task = asyncio.create_task(ward.close())
+    def _close(self, worker: IsolatedWorker) -> None:
+        task = asyncio.create_task(worker.close())
         self._closings.add(task)
         task.add_done_callback(self._closings.discard)
 

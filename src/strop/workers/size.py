@@ -6,9 +6,9 @@ import math
 import os
 from dataclasses import dataclass
 
-from strop.bilingual import both
 from strop.config.job import FunctionRuntime
-from strop.workers.limits import Limits
+from strop.locales import msg
+from strop.processes.limits import Limits
 
 DEFAULT_THRESHOLD = 0.8
 QUEUE_LIMIT = 1000
@@ -37,7 +37,7 @@ class PoolSize:
 
     Units:
         concurrency: calls in flight in one worker. The thresholds are shares of what all workers hold.
-        idle_s: seconds that fewer workers would have done, until one is let go.
+        idle_s: seconds for which fewer workers would have been enough, before one is stopped.
     """
 
     concurrency: int = 64
@@ -51,7 +51,7 @@ class PoolSize:
 
     @classmethod
     def of(cls, runtime: FunctionRuntime, *, most: int | None = None) -> PoolSize:
-        """What a runtime asks for, cut to what this machine bears."""
+        """What a runtime asks for, reduced to what this machine can run."""
         most = most_workers() if most is None else most
         smallest, initial, largest = (min(count, most) for count in runtime.capacities)
         return cls(
@@ -87,7 +87,7 @@ def limits_of(runtime: FunctionRuntime) -> Limits:
 
 
 def cut(runtime: FunctionRuntime, *, most: int | None = None) -> list[str]:
-    """Sentences on what this machine does not bear, for people to see."""
+    """What this machine cannot run, as sentences for people."""
     most = most_workers() if most is None else most
     asked = {
         name: count
@@ -97,9 +97,4 @@ def cut(runtime: FunctionRuntime, *, most: int | None = None) -> list[str]:
     told = ", ".join(f"{name} {count}" for name, count in asked.items())
     if not asked:
         return []
-    return [
-        both(
-            f"{told}: {most} workers is the most for one function on this machine",
-            f"{told}：本机每个函数最多 {most} 个工作进程",
-        )
-    ]
+    return [msg("{told}: {most} workers is the most for one function on this machine", told=told, most=most)]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strop.processes.limits import Limits
 from strop.schema.function import FunctionType
 from strop.tracing.content import SECRET_NAMES
-from strop.workers.limits import Limits
 
 _OWN_SETTINGS_PASSED_ON = frozenset({"STROP_HOME", "STROP_LANG"})
 

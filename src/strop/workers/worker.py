@@ -1,9 +1,9 @@
 """Channel -> a running function: the process that hosts one processor.
 
 `python -m strop.workers.worker FD`. FD is an inherited socket to the pool: one line comes in, events go out
-(`ready`, `error`, `stuck`; of the guardian `memory`, `full`, `over`), and its closing ends the process. What
+(`ready`, `error`, `stuck`; from the reaper `memory`, `full`, `over`), and its closing ends the process. What
 user code prints goes to stdout and stderr and can never be taken for an event. Heavy imports wait until the
-guardian has been left behind.
+reaper has been left behind.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from strop.errors import FunctionError
-from strop.workers.child import open_channel
+from strop.processes.child import open_channel
+from strop.processes.watch import Watch
 from strop.workers.spec import WorkerSpec
-from strop.workers.watch import Watch
 
 _MAX_ERROR_CHARS = 100_000
 
 
 def main() -> None:
-    """Become a guardian and a worker; the worker serves until it is killed."""
+    """Become a reaper and a worker; the worker serves until it is killed."""
     report, text = open_channel(int(sys.argv[1]), limits_of=_watch)
     spec, token = WorkerSpec.from_json(text)
     prepare(spec)
@@ -63,21 +63,21 @@ def prepare(spec: WorkerSpec) -> None:
 async def _serve(spec: WorkerSpec, token: str, report: Callable[..., None]) -> None:
     # Imported before the root comes into sys.path, where a user's file may have the name of a library's.
     from strop.workers.app import create_app
-    from strop.workers.executor import open_host
+    from strop.workers.executor import open_executor
     from strop.workers.listening import listen, serve
 
-    host = await open_host(spec)
-    host.on_stuck = lambda: report(event="stuck")
+    executor = await open_executor(spec)
+    executor.on_stuck = lambda: report(event="stuck")
     listener = listen(0)
     report(
         event="ready",
         port=listener.getsockname()[1],
-        func_type=host.func_type,
-        class_name=host.class_name,
-        sub_weights=host.sub_weights,
-        untraced=host.untraced,
+        func_type=executor.func_type,
+        class_name=executor.class_name,
+        sub_weights=executor.sub_weights,
+        untraced=executor.untraced,
     )
-    await serve(create_app(host, token), listener)
+    await serve(create_app(executor, token), listener)
 
 
 def end_process(code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""How much there is to do -> the workers that do it: started, handed to calls in order, replaced, let go.
+"""How much there is to do -> the workers that do it: started, lent to calls in order, replaced, stopped.
 
 Knows nothing of HTTP or of what a call is: it lends places in workers. Used by `workers.instance` alone.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from strop.errors import FunctionError
+from strop.locales import msg
 from strop.workers.gauges import Gauges
 from strop.workers.process import WorkerProcess
 from strop.workers.size import Load, PoolSize
@@ -45,7 +46,7 @@ class WorkerPool:
         drain_s: float,
         memory_size: int | None = None,
     ) -> None:
-        """`drain_s`: seconds that a worker which is let go has for the calls it still works on."""
+        """`drain_s`: seconds that a worker has, once it gets no more calls, for those it still works on."""
         self._name = name
         self._make = make
         self.size = size
@@ -106,10 +107,10 @@ class WorkerPool:
         """A worker with a free place, which `give_back` frees again; calls wait for one in order.
 
         Raises:
-            FunctionError: there is none and none is coming.
+            FunctionError: no worker is running, and none is being started.
         """
         if self._closing:
-            raise FunctionError(f"function {self._name!r} is not running")
+            raise FunctionError(msg("function {name!r} is not running", name=self._name))
         if not self._waiting and (worker := self._free()) is not None:
             worker.take()
             self.look()
@@ -146,7 +147,7 @@ class WorkerPool:
         """Put a new worker in the place of each, one after another; there are never fewer than before.
 
         Raises:
-            FunctionError: a new one does not start; those that are not replaced yet go on.
+            FunctionError: a new one does not start; workers that were not replaced yet keep running.
         """
         for old in self.workers:
             await self._spawn()
@@ -159,7 +160,7 @@ class WorkerPool:
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        self._fail_waiting(FunctionError(f"function {self._name!r} was closed"))
+        self._fail_waiting(FunctionError(msg("function {name!r} was closed", name=self._name)))
         for task in self._starts:
             task.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)
@@ -226,7 +227,7 @@ class WorkerPool:
         self.look()
 
     def _shrink(self, needed: int) -> None:
-        """Let workers go once fewer have been enough for `idle_s`, those without a call first."""
+        """Stop workers once fewer have been enough for `idle_s`, those without a call first."""
         if not self.size.elastic:
             return
         loop = asyncio.get_running_loop()
@@ -265,7 +266,7 @@ class WorkerPool:
         self._follow(self._after_exit(worker))
         if self._closing:
             await worker.kill()
-            raise FunctionError(f"function {self._name!r} was closed")
+            raise FunctionError(msg("function {name!r} was closed", name=self._name))
         self._serving.append(worker)
         self.look()
         return worker
@@ -281,7 +282,7 @@ class WorkerPool:
             except FunctionError as error:
                 failure = error
         text = f"failed to start again {_MAX_STARTS} times in a row; the last time: {failure}"
-        self._failure = FunctionError(f"function {self._name!r} {text}")
+        self._failure = FunctionError(msg("function {name!r} {text}", name=self._name, text=text))
         self._failed_at = asyncio.get_running_loop().time()
         if not self._serving:
             self._fail_waiting(self._failure)

@@ -252,7 +252,7 @@ def test_without_a_server_or_a_key_nothing_is_sent(server, monkeypatch):
     assert AgenticRL(base_url=server.url).list().total == 0  # the first key of this home
     with pytest.raises(AccessError, match=re.escape("no API key for http://elsewhere.example")):
         AgenticRL(base_url="http://elsewhere.example")
-    with pytest.raises(AccessError, match="none of this server's"):
+    with pytest.raises(AccessError, match="does not belong to this server"):
         AgenticRL("sk-wrong", base_url=server.url).list()
 
 
@@ -265,7 +265,7 @@ BAD = {
     "type: validation": ("type: validaton", "datasets[1].type"),
     "cpu: 2": ("cpus: 2", "did you mean 'cpu'"),
     "weight: 0.8": ("weight: -1", "functions[1].weight"),
-    "name: score": ("name: agent", "the name 'agent' stands twice"),
+    "name: score": ("name: agent", "the name 'agent' is used twice"),
     "type: reward, name: score, weight: 0.8": ("type: rollout, name: score", "at most one of type rollout"),
     "functions.Agent": ("nowhere.Agent", "no such file"),
     "batch_size: 4": ("batch_siz: 4", "did you mean 'batch_size'"),

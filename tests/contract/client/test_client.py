@@ -42,7 +42,7 @@ def steps_of(client: type) -> dict[str, Any]:
 
 def test_both_clients_have_the_same_methods() -> None:
     assert steps_of(Client) == steps_of(AsyncClient)
-    assert len(steps_of(Client)) == 53
+    assert len(steps_of(Client)) == 52
     assert all(getattr(steps, "__doc__", steps) for steps in steps_of(Client).values())
 
 

@@ -19,10 +19,10 @@ from typer.testing import CliRunner, Result
 
 from fakes.server import Server
 from strop.cli.commands import app
-from strop.cli.resume_there import resume_there
-from strop.cli.run import load
-from strop.cli.run_place import RunPlace, place_of_run
+from strop.cli.next_steps import RunCommand
+from strop.cli.server_run import RunPlace, place_of_run, resume_there
 from strop.config.job import JobConfig
+from strop.config.loading import load_job
 from strop.errors import ConfigError, MissingError, StropError
 from strop.schema.watching import TrackerConfig, TrackerType
 from strop.service.server_file import written_down
@@ -130,13 +130,13 @@ def test_run_trains_on_the_server_that_runs_here_without_being_told_where(
     assert (job["job_id"], job["creator"]) == (told["job_id"], "first")
 
 
-def test_run_has_a_server_of_its_own_where_none_can_take_the_job_and_says_why(
+def test_run_trains_in_its_own_process_where_no_server_can_take_the_job_and_says_why(
     server: Server, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STROP_LANG", "en")
     for name in ("STROP_URL", "STROP_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    config = load(plain, {}, {})
+    config = load_job(plain, {})
     other = config.model_copy(update={"model": config.model.model_copy(update={"name": str(plain.parent)})})
 
     def place(asked: JobConfig = config, **more: Any) -> RunPlace:
@@ -146,11 +146,11 @@ def test_run_has_a_server_of_its_own_where_none_can_take_the_job_and_says_why(
     with written_down(home(), server.url):
         assert place() == RunPlace(url=server.url)
         assert place(out=plain.parent).why == "--out names a folder of this command's own"
-        assert place(resume="auto").why == "--resume goes on from a checkpoint of this machine"
+        assert place(resume="auto").why == "--resume starts from a checkpoint on this machine"
         for uri in ("databricks", "databricks://team", "postgresql://db/mlflow", "sqlite:///x.db", "runs"):
             elsewhere = TrackerConfig(type=TrackerType.MLFLOW, tracking_uri=uri)
             told = place(config.model_copy(update={"trackers": (elsewhere,)})).why
-            assert told == "it takes no tracking_uri but http:// or https://"
+            assert told == "its tracking_uri must start with http:// or https://"
         assert place(other).why == (
             f"it has no model {str(plain.parent)!r}; strop models add NAME SOURCE gives it one"
         )
@@ -175,7 +175,7 @@ def test_run_lets_a_paused_job_of_the_server_go_on_there_and_leaves_one_that_tra
     with written_down(home(), server.url):
         server.becomes(job_id, "RUNNING")
         with pytest.raises(
-            ConfigError, match=f"(?s){job_id} is RUNNING on the server.*look on: .* jobs watch"
+            ConfigError, match=f"(?s){job_id} is RUNNING on the server.*watch it: .* jobs watch"
         ):
             strop("run", plain, "--resume", job_id)
         strop("jobs", "pause", job_id)
@@ -191,14 +191,13 @@ def test_run_lets_a_paused_job_of_the_server_go_on_there_and_leaves_one_that_tra
         ending.join()
     told = json.loads(done.stdout)
     assert (told["job_id"], told["status"], told["steps"]) == (job_id, "CANCELED", 2)
-    assert f"goes on on the server that runs here, {server.url}" in done.stderr
+    assert f"resumes on the server that runs here, {server.url}" in done.stderr
     assert [job["job_id"] for job in server.get("/fine-tunes")["jobs"]] == [job_id]
     out = io.StringIO()
-    options: dict[str, Any] = {"out": None, "accept_changes": False, "as_json": False}
     console = Console(file=out, width=200)
-    assert resume_there(job_id, ({}, {}), console, **options) is None
-    assert "is CANCELED: a new job goes on from its checkpoint, in this command" in out.getvalue()
-    assert resume_there("ft-none", ({}, {}), console, **options) is None
+    assert resume_there(job_id, RunCommand(job=plain), console, as_json=False) is None
+    assert "is CANCELED: a new job resumes from its checkpoint, in this command" in out.getvalue()
+    assert resume_there("ft-none", RunCommand(job=plain), console, as_json=False) is None
 
 
 def test_ctrl_c_cancels_a_run_on_a_server_with_a_checkpoint(server: Server, project: Path) -> None:

@@ -12,11 +12,10 @@ import yaml
 from contract.console.conftest import csrf
 from fakes.console import HOSTILE, record_job
 from fakes.server import Server
-from strop.bilingual import both
+from strop.locales import FromOldStore
 from strop.schema.job import TARGET_REACHED_EVENT, Event, JobStatus, Progress
-from strop.store.events import record_event
+from strop.store.events import record_event, record_progress
 from strop.store.keys import create_key, ensure_workspace
-from strop.store.progress import record_progress
 
 PAGES = (
     "/console/jobs",
@@ -80,7 +79,10 @@ def test_a_job_s_pages_tell_what_it_is_busy_with(
     job_id, database = f"ft-busy-{language}", server.database
     record_job(database, job_id, num_steps=0, name=job_id)
     preparing = Event(
-        job_id=job_id, kind="preparing", message=both("converting m", "转换 m"), created_at=datetime.now(UTC)
+        job_id=job_id,
+        kind="preparing",
+        message=FromOldStore("converting m", "转换 m"),
+        created_at=datetime.now(UTC),
     )
     notes: list[Event | Progress] = [
         preparing,

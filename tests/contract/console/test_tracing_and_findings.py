@@ -9,8 +9,8 @@ import pytest
 from contract.console.test_job_pages import keys_of, text_of
 from fakes.console import HOSTILE
 from fakes.server import Server
-from strop.bilingual import both
 from strop.console.job_tracing import traces_of
+from strop.locales import FromOldStore
 from strop.schema.finding import Curve, Evidence, Finding, Severity, Text, Witness
 from strop.schema.job import Event
 from strop.schema.span import CALLER_SCOPE, GATEWAY_SCOPE, Span, SpanKind, SpanStatus, arrange
@@ -93,7 +93,7 @@ def test_findings_stand_on_the_job_s_page_with_cause_advice_and_evidence(
             numbers={"slope": 0.0},
         ),
     )  # fmt: skip
-    noted = both("a finding began", "诊断开始")
+    noted = FromOldStore("a finding began", "诊断开始")
     event = Event(job_id="ft-1", kind="finding", message=noted, created_at=now)
     with server.database.write() as session:
         record_finding(session, found)

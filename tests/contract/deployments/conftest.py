@@ -13,7 +13,7 @@ import pytest
 
 from fakes.replicas import Barracks
 from fakes.sampler import until
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.doors.app import create_app
 from strop.inference.chat.endpoint import GuestServer, bind
 from strop.service.fleet import Patience

@@ -14,6 +14,7 @@ import pytest
 
 from fakes.sampler import until
 from strop.doors.openai.proxy import Forwarded
+from strop.service.calls import Call
 from strop.service.fleet import Fleet
 
 from .conftest import Plane
@@ -230,7 +231,9 @@ async def cut_off(plane: Plane, name: str, body: bytes, held: Callable[[Any], bo
         return await asyncio.Event().wait()
 
     fleets = plane.fleets
-    reply = Forwarded(fleets.find(name, "default"), fleets.client, body)
+    deployed = fleets.find(name, "default")
+    assert deployed is not None
+    reply = Forwarded(Call(deployed, fleets.client, body))
     call = asyncio.create_task(reply({"type": "http"}, receive, send))
     await stuck.wait()
     call.cancel()

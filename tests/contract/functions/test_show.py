@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from strop.cli.functions_show import app
+from strop.cli.functions import app
 
 REWARD = """
 from strop import *

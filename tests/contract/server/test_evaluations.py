@@ -108,7 +108,7 @@ def test_a_checkpoint_is_measured_where_it_lies_and_only_in_its_workspace(server
         (
             {"hyper_parameters": {"learning_rate": 1}},
             400,
-            "learning_rate: means nothing where nothing is learned",
+            "learning_rate: has no effect where nothing is learned",
         ),
         ({"hyper_parameters": {"max_tokens": "many"}}, 400, "max_tokens"),
         ({"temprature": 1}, 400, "temprature"),

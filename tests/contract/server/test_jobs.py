@@ -4,7 +4,7 @@ import pytest
 
 from fakes.model import save_tiny_model
 from fakes.server import ROWS, json_lines
-from strop.cli.row_lengths import prompt_counter
+from strop.cli.checking import prompt_counter
 from strop.schema.submission import Submission
 from strop.store.jobs import get_job
 from strop.store.submissions import get_submission
@@ -119,7 +119,7 @@ def test_what_cannot_be_honoured_is_said_in_events(server):
     ]
     assert notes == [
         "resource_config.mtu_count, hyper_parameters.n_gpus_rollout, "
-        "hyper_parameters.inference_tensor_parallel_size: accepted, but choose nothing on this machine",
+        "hyper_parameters.inference_tensor_parallel_size: accepted, but without effect on this machine",
         f"function 'agent': accepted, but not used as sent: max_capacity 100000: {most_workers()} workers is "
         "the most for one function on this machine",
     ]
@@ -181,7 +181,7 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
     ("change", "words"),
     [
         ({"model": None}, ["model: missing"]),
-        ({"model": 7}, ["model: expected a valid string"]),
+        ({"model": 7}, ["model: expected text, found 7"]),
         ({"training_datasets": None}, ["training_datasets: missing"]),
         (
             {"training_datasets": [{"file_id": "file-unknown"}]},
@@ -190,7 +190,7 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
         ({"training_datasets": [{"file_name": "a.jsonl"}]}, ["training_datasets[0].file_id: missing"]),
         (
             {"training_datasets": [{"file_ids": "x"}]},
-            ["training_datasets[0].file_ids: unknown (did you mean 'file_id'?)"],
+            ["training_datasets[0].file_ids: unknown key (did you mean 'file_id'?)"],
         ),
         (
             {
@@ -204,7 +204,7 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
             {"training_datasets": [{"data_source_type": "oss_mount", "mount_storage": {"bucket": "b"}}]},
             ["this server fetches nothing"],
         ),
-        ({"training_datasets": "file-1"}, ["training_datasets: expected a valid list"]),
+        ({"training_datasets": "file-1"}, ["training_datasets: expected a list"]),
         (
             {"training_file_ids": ["file-a", "file-b"], "training_datasets": None},
             ["training_file_ids[0]: no file", "training_file_ids[1]: no file"],
@@ -214,8 +214,8 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
         (
             {"rollout": {"rollout_id": "ro-unknown", "cpu": -1, "weigth": 1}},
             [
-                "rollout.cpu: expected greater than or equal to 0.01; found -1",
-                "rollout.weigth: unknown (did you mean 'weight'?)",
+                "rollout.cpu: must lie in [0.01, 1024], found -1",
+                "rollout.weigth: unknown key (did you mean 'weight'?)",
             ],
         ),
         (
@@ -227,9 +227,9 @@ def test_every_bad_row_is_told_at_once_by_line_and_the_job_is_not_made(own_serve
         ({"hyper_parameters": {"n_rollouts": 1, "batch_size": 0}}, ["n_rollouts", "batch_size"]),
         ({"hyper_parameters": {"batch_size": 64}}, ["64 is more than the 16 rows"]),
         ({"hyper_parameters": {"algorithm": "gpso"}}, ["did you mean 'gspo'?"]),
-        ({"hyper_parameters": [1]}, ["hyper_parameters: expected a valid dictionary"]),
+        ({"hyper_parameters": [1]}, ["hyper_parameters: expected keys and values, found a list"]),
         ({"training_type": "magic"}, ["magic"]),
-        ({"job_name": "x" * 257}, ["job_name: expected"]),
+        ({"job_name": "x" * 257}, ["job_name: is too long: 257 characters"]),
         ({"model_name": "../x"}, ["model_name"]),
         ({"colour": "red"}, ["colour: unknown"]),
         ({"rewrads": []}, ["rewrads"]),
@@ -365,4 +365,4 @@ def test_weights_of_parts_and_presets_are_the_jobs(server):
     body["rewards"][1]["preset"] = "exact_mach"
     assert "did you mean 'exact_match'?" in refused(server, body)
     body["rewards"][1] |= {"preset": "exact_match", "reward_id": "rw-1"}
-    assert "rewards[1].preset: stands beside an id" in refused(server, body)
+    assert "rewards[1].preset: cannot be combined with an id" in refused(server, body)

@@ -4,7 +4,7 @@ import gzip
 import httpx
 import pytest
 
-from strop.cli.flow import PipelineFlow
+from strop.cli.checking import PipelineFlow
 from strop.doors.app import create_app
 from strop.errors import ConfigError
 from strop.service.settings import Settings

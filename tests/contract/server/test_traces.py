@@ -11,8 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from fakes.server import serving
 from fakes.spans import TRACE, otlp_request
-from strop.doors.otlp import traces
 from strop.schema.job import Job, JobStatus
+from strop.service import traces
 from strop.service.secret import open_signer
 from strop.service.settings import Limits
 from strop.service.span_access import job_token
@@ -156,7 +156,7 @@ class Passed:
 @pytest.fixture
 def passed(server, monkeypatch):
     made = Passed()
-    monkeypatch.setattr(server.services, "span_forwarding", made)
+    monkeypatch.setattr(server.services, "forwarding", made)
     return made
 
 
@@ -201,8 +201,8 @@ def test_a_trigger_token_writes_below_its_instance(server, job_id):
 @pytest.mark.parametrize(
     ("content", "kind", "encoding", "status", "word"),
     [
-        (b"\xff\xff\xff", PROTOBUF, None, 400, "no OTLP"),
-        (b"{", "application/json", None, 400, "no OTLP"),
+        (b"\xff\xff\xff", PROTOBUF, None, 400, "not an OTLP"),
+        (b"{", "application/json", None, 400, "not an OTLP"),
         (
             b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"zz"}]}]}]}',
             "application/json",

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 import pytest
 
 from strop.errors import StoreError
+from strop.processes.mark import ProcessMark, is_gone, this_process
 from strop.schema.job import Job, JobStatus
 from strop.store.jobs import claim_job, create_job, fail_lost_jobs, get_job, live_jobs, move_job
-from strop.store.processes import ProcessMark, is_gone, this_process
 
 TRAINER = """
 import sys
 from strop.store.database import open_database
 from strop.store.jobs import claim_job, move_job
-from strop.store.processes import this_process
+from strop.processes.mark import this_process
 from strop.schema.job import JobStatus
 database = open_database()
 with database.write() as session:

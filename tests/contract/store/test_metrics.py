@@ -1,9 +1,16 @@
 import math
 
 from strop.schema.job import Job
-from strop.store.curves import Curve, last_values, recent_mean, thinned_curves
 from strop.store.jobs import create_job
-from strop.store.metrics import metric_names, record_metrics, step_metrics
+from strop.store.metrics import (
+    Curve,
+    last_values,
+    metric_names,
+    recent_mean,
+    record_metrics,
+    step_metrics,
+    thinned_curves,
+)
 
 
 def test_curves_come_back_by_name_in_order_of_steps(database, job):

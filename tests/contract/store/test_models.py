@@ -254,7 +254,7 @@ def test_a_run_that_is_through_is_published_by_its_own_job_and_by_no_other(datab
             job_id=job_id,
             config=SimpleNamespace(tuned_model_name=None),
             store=SimpleNamespace(flush=lambda: None, database=database),
-            machines=SimpleNamespace(recorder=FakeRecorder()),
+            backends=SimpleNamespace(recorder=FakeRecorder()),
         )
         return publish(session, through)
 

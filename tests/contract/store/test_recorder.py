@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from strop.bilingual import both
 from strop.errors import StoreError
+from strop.locales import FromOldStore
 from strop.schema.function import TaskStatus
 from strop.schema.job import JobStatus
 from strop.schema.sample import Sample
@@ -68,7 +68,7 @@ def test_everything_told_is_there_after_a_flush(database, recorder):
     recorder.status(JobStatus.RUNNING)
     recorder.metrics(1, {"actor/loss": 0.5})
     recorder.trajectories(1, step_of_groups(2, 2), split="train")
-    failed = both("2 of 16 rollouts failed", "16 条轨迹中 2 条失败")
+    failed = FromOldStore("2 of 16 rollouts failed", "16 条轨迹中 2 条失败")
     recorder.event("rollouts_failed", failed, step=1, data={"codes": {"timeout": 2}})
     recorder.checkpoint(1, Path("/c/step-1"), policy_version=4, validation=0.75, published=False, best=True)
     recorder.progress(1, "rollout", 3, 16)
@@ -317,7 +317,9 @@ def test_another_process_that_holds_the_lock_is_waited_for(database, recorder):
 
 def test_why_a_job_failed_is_kept_in_both_languages(database, recorder):
     recorder.status(JobStatus.RUNNING)
-    recorder.status(JobStatus.FAILED, error=both("no GPU\n  fix: buy one", "没有 GPU\n  修正：买一块"))
+    recorder.status(
+        JobStatus.FAILED, error=FromOldStore("no GPU\n  fix: buy one", "没有 GPU\n  修正：买一块")
+    )
     with database.read() as session:
         job = get_job(session, "job-1")
     assert (job.error_in("en"), job.error_in("zh")) == ("no GPU\n  fix: buy one", "没有 GPU\n  修正：买一块")

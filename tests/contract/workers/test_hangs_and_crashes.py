@@ -76,7 +76,7 @@ async def test_every_kind_of_hang_is_a_timeout_and_its_processes_are_gone(
             return set(processes_of(f"{job_id}-{name}", "OF"))
 
         old = processes()
-        assert len(old) == 2, name  # a guardian and its worker
+        assert len(old) == 2, name  # a reaper and its worker
         hung = asyncio.create_task(pool.call(name, reward_input(way)))
         if "child" in way:
             await until(lambda: len(processes()) > 2)
@@ -298,7 +298,7 @@ class F(AbstractRewardProcessor):
     def refuse(*line: str) -> None:
         Full().append(line)
 
-    (worker,) = bench.pool._instances["f"]._crew.workers
+    (worker,) = bench.pool._instances["f"]._pool.workers
     worker._on_line = refuse
     assert (await bench.reward()).ok
     assert "a log line was lost: OSError('disk full')" in capsys.readouterr().err

@@ -49,7 +49,7 @@ TOLD: dict[str, tuple[str, str]] = {
     "bad_str": ("exception", "Mute: <no text: its __str__ raised RuntimeError>"),
     "patches_asyncio": ("exception unreachable worker_lost timeout", ""),
     "patches_json": ("unreachable", "answered HTTP 500"),
-    "kills_its_parent": ("worker_lost", "was killed by signal 9"),
+    "kills_its_parent": ("worker_lost", "was killed by SIGKILL"),
     "closes_every_file": ("worker_lost timeout", ""),
     "deletes_its_folder": ("exception", "ValueError: nothing is left"),
     "one_huge_file": ("exception", "File too large"),

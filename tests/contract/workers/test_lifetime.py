@@ -111,7 +111,7 @@ async def test_closing_leaves_no_process_not_even_daemons(
     async with pool_of(root, job_id, config("Good")) as pool:
         reply = await pool.call("Good", PAYLOAD.model_copy(update={"ground_truth": "children"}))
         assert reply.ok
-        await until(lambda: len(processes_of(job_id)) == 5)  # guardian, worker and three sleeps
+        await until(lambda: len(processes_of(job_id)) == 5)  # reaper, worker and three sleeps
     assert processes_of(job_id) == []
     await pool.close()
 
@@ -178,12 +178,12 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from strop import AgentOutput, RewardInput
-from strop.workers.functions import WorkerPool
+from strop.workers.functions import FunctionPool
 from strop.config.job import FunctionConfig
 async def main():
     config = FunctionConfig.model_validate(
         {"type": "reward", "fcmodel": {"classpath": "functions.good.Good"}})
-    pool = WorkerPool([config], root=Path(sys.argv[1]), job_id=sys.argv[2], on_line=lambda *_: None)
+    pool = FunctionPool([config], root=Path(sys.argv[1]), job_id=sys.argv[2], on_line=lambda *_: None)
     await pool.start()
     reply = await pool.call("Good", RewardInput(agent_output=AgentOutput(), ground_truth="children"))
     print("up", reply.ok, flush=True)
@@ -217,7 +217,7 @@ def replaced(old: set[int], now: list[int]) -> bool:
     return bool(now) and not old & set(now)
 
 
-async def test_a_worker_dies_with_its_guardian(root: Path, until: Until, processes_of: ProcessesOf) -> None:
+async def test_a_worker_dies_with_its_reaper(root: Path, until: Until, processes_of: ProcessesOf) -> None:
     job_id = f"job-{uuid.uuid4()}"
     async with pool_of(root, job_id, config("Good")) as pool:
         old = set(processes_of(job_id))
@@ -226,7 +226,7 @@ async def test_a_worker_dies_with_its_guardian(root: Path, until: Until, process
         assert (await pool.call("Good", PAYLOAD)).ok
 
 
-async def test_the_children_of_a_worker_whose_guardian_is_killed_are_gone_and_the_others_live(
+async def test_the_children_of_a_worker_whose_reaper_is_killed_are_gone_and_the_others_live(
     root: Path, until: Until, processes_of: ProcessesOf
 ) -> None:
     job_id, other_id = f"job-{uuid.uuid4()}", f"job-{uuid.uuid4()}"
@@ -235,12 +235,12 @@ async def test_the_children_of_a_worker_whose_guardian_is_killed_are_gone_and_th
         pool_of(root, job_id, config("Good")) as pool,
         pool_of(root, other_id, config("Good")) as other,
     ):
-        guardian = min(processes_of(job_id))
+        reaper = min(processes_of(job_id))
         assert (await pool.call("Good", children)).ok
         assert (await other.call("Good", children)).ok
         old, others = set(processes_of(job_id)), set(processes_of(other_id))
         assert len(old) == len(others) == 5
-        os.kill(guardian, signal.SIGKILL)
+        os.kill(reaper, signal.SIGKILL)
         await until(lambda: replaced(old, processes_of(job_id)))
         assert set(processes_of(other_id)) == others
         assert (await pool.call("Good", PAYLOAD)).ok

@@ -15,8 +15,8 @@ import pytest
 
 from strop import AgentOutput, RewardInput
 from strop.errors import FunctionError
+from strop.processes.limits import Limits
 from strop.workers.instance import Instance
-from strop.workers.limits import Limits
 from strop.workers.size import PoolSize
 from strop.workers.spec import WorkerSpec
 
@@ -157,7 +157,7 @@ async def test_a_rolling_restart_loses_no_call_and_brings_the_new_code(
     (tmp_path / "go").touch()
     old = await waiting
     assert old.ok
-    await until(lambda: len(processes_of(job_id)) == 4)  # two guardians and two workers
+    await until(lambda: len(processes_of(job_id)) == 4)  # two reapers and two workers
     assert {(await instance.call(asked())).output.reward.reward_score for _ in range(4)} == {2}
 
 
@@ -181,7 +181,7 @@ async def test_a_worker_that_leaks_is_replaced_before_its_limit_kills_calls(
         told = instance.reading().memory_bytes
         reply = await instance.call(asked("leak"))
         assert reply.ok, reply.error
-        # The guardian looks five times a second: it is behind by this leak and the one before at most, which
+        # The reaper looks five times a second: it is behind by this leak and the one before at most, which
         # is less than what lies between 90 % and the limit.
         await until(
             lambda told=told: instance.reading().memory_bytes != told or instance.reading().starts > 1
@@ -217,8 +217,8 @@ async def test_a_run_that_finds_the_queue_full_asks_again_until_it_is_answered(
     start_pool: StartPool, until: Until, tmp_path: Path
 ) -> None:
     bench = await start_pool(WAITS, concurrency=1)
-    crew = bench.pool._instances["f"]._crew
-    crew.size = replace(crew.size, queue=1)
+    pool = bench.pool._instances["f"]._pool
+    pool.size = replace(pool.size, queue=1)
     calls = [asyncio.create_task(bench.reward()) for _ in range(6)]
     # One is in the worker and one waits; four are refused at once, and again whenever they ask.
     await until(lambda: bench.pool.readings()["f"].errors.get("busy", 0) >= 12)

@@ -51,7 +51,7 @@ async def test_siblings_of_a_crash_are_tried_again_alone_and_come_out_well(
     assert [reply.ok for reply in again] == [True] * 7 + [False]
     assert again[-1].error_code == "worker_lost"
     assert "exited with status 3" in again[-1].error
-    # The ward closes behind the last of them; a guardian and the worker of the crowd are left.
+    # The isolated worker closes behind the last of them; a reaper and the worker of the crowd are left.
     await until(lambda: len(processes_of(bench.job_id)) == 2)
     calls = (tmp_path / "calls").read_text().split()
     assert [calls.count(who) for who in everyone] == [2] * 8

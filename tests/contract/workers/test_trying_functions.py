@@ -130,7 +130,7 @@ def test_serve_brings_changed_code_and_keeps_the_old_where_the_new_is_broken(pro
         assert served.stdout.readline() == "reloaded\n"
         assert score() == 3.0
         (project / "f.py").write_text("broken(")
-        assert "the change does not start; the old code goes on" in served.stdout.readline()
+        assert "the changed code does not start; the old code stays in use" in served.stdout.readline()
         assert score() == 3.0
         served.send_signal(signal.SIGINT)
         assert served.wait(20) == 0

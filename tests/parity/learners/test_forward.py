@@ -15,8 +15,8 @@ from fakes.model import tiny_llama
 from fakes.packs import random_pack, sequence
 from strop.errors import ModelError
 from strop.learners.local import llama
-from strop.learners.local.forward import check_trainable, forest_logprobs
-from strop.learners.local.packed_trees import PackedTrees, make_forests
+from strop.learners.local.forward import check_trainable, tree_logprobs
+from strop.learners.local.packed_trees import PackedTrees, pack_trees
 from strop.rl.batch import pack
 from strop.schema.batch import Pack
 
@@ -58,11 +58,11 @@ def gradients(model, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
-def weighted(forest: PackedTrees, logprobs_E: torch.Tensor) -> torch.Tensor:
+def weighted(trees: PackedTrees, logprobs_E: torch.Tensor) -> torch.Tensor:
     """Any loss that treats every token differently."""
-    tokens_ST = logprobs_E[forest.sequence_edges_ST].exp()
+    tokens_ST = logprobs_E[trees.sequence_edges_ST].exp()
     slope = torch.linspace(0.5, 1.5, tokens_ST.shape[1], dtype=tokens_ST.dtype)
-    return (tokens_ST * slope * forest.advantages_ST * forest.mask_ST).sum()
+    return (tokens_ST * slope * trees.advantages_ST * trees.mask_ST).sum()
 
 
 def one_by_one(model, packed: Pack) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -84,24 +84,27 @@ def one_by_one(model, packed: Pack) -> tuple[list[torch.Tensor], list[torch.Tens
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
 def test_packed_trees_equal_each_sequence_alone(name: str, dtype: torch.dtype, tolerance: float):
     model = build(name, dtype)
-    forests = make_forests(packs(), max_nodes=10_000)
-    assert len(forests) == 1
-    found_E, entropies_E = forest_logprobs(model, forests[0])
-    found = gradients(model, weighted(forests[0], found_E))
+    micro_batches = pack_trees(packs(), max_nodes=10_000)
+    assert len(micro_batches) == 1
+    found_E, entropies_E = tree_logprobs(model, micro_batches[0])
+    found = gradients(model, weighted(micro_batches[0], found_E))
 
     alone = [one_by_one(model, packed) for packed in packs()]
     logprobs = [row for rows, _ in alone for row in rows]
     rows_ST = torch.nn.utils.rnn.pad_sequence(logprobs, batch_first=True)
-    mask = forests[0].mask_ST
+    mask = micro_batches[0].mask_ST
     torch.testing.assert_close(
-        found_E[forests[0].sequence_edges_ST][mask], rows_ST[mask], rtol=0, atol=tolerance
+        found_E[micro_batches[0].sequence_edges_ST][mask], rows_ST[mask], rtol=0, atol=tolerance
     )
     entropies = torch.nn.utils.rnn.pad_sequence([row for _, rows in alone for row in rows], batch_first=True)
     torch.testing.assert_close(
-        entropies_E[forests[0].sequence_edges_ST][mask], entropies[mask].detach(), rtol=0, atol=tolerance
+        entropies_E[micro_batches[0].sequence_edges_ST][mask],
+        entropies[mask].detach(),
+        rtol=0,
+        atol=tolerance,
     )
     slope = torch.linspace(0.5, 1.5, rows_ST.shape[1], dtype=dtype)
-    expected = gradients(model, (rows_ST.exp() * slope * forests[0].advantages_ST * mask).sum())
+    expected = gradients(model, (rows_ST.exp() * slope * micro_batches[0].advantages_ST * mask).sum())
     assert found.keys() == expected.keys()
     for weight, gradient in expected.items():
         torch.testing.assert_close(
@@ -117,11 +120,11 @@ def test_packed_trees_equal_each_sequence_alone(name: str, dtype: torch.dtype, t
 def test_the_fast_path_equals_the_module(name: str):
     model = build(name, torch.float32)
     assert llama.supports(model)
-    [forest] = make_forests(packs(), max_nodes=10_000)
-    fast_E, _ = forest_logprobs(model, forest)
-    fast = gradients(model, weighted(forest, fast_E))
-    module_E, _ = forest_logprobs(model, forest, as_module=True)
-    module = gradients(model, weighted(forest, module_E))
+    [trees] = pack_trees(packs(), max_nodes=10_000)
+    fast_E, _ = tree_logprobs(model, trees)
+    fast = gradients(model, weighted(trees, fast_E))
+    module_E, _ = tree_logprobs(model, trees, as_module=True)
+    module = gradients(model, weighted(trees, module_E))
     torch.testing.assert_close(fast_E, module_E, rtol=0, atol=1e-5)
     assert fast.keys() == module.keys()
     for weight, gradient in module.items():
@@ -129,29 +132,29 @@ def test_the_fast_path_equals_the_module(name: str):
 
 
 @pytest.mark.parametrize("max_nodes", [16, 60, 200])
-def test_how_packs_are_cut_into_forests_changes_no_gradient(max_nodes: int):
+def test_how_packs_are_cut_into_micro_batches_changes_no_gradient(max_nodes: int):
     model = build("llama", torch.float64)
-    [whole] = make_forests(packs(), max_nodes=10_000)
-    expected = gradients(model, weighted_by_position(whole, forest_logprobs(model, whole)[0]))
-    parts = make_forests(packs(), max_nodes=max_nodes)
+    [whole] = pack_trees(packs(), max_nodes=10_000)
+    expected = gradients(model, weighted_by_position(whole, tree_logprobs(model, whole)[0]))
+    parts = pack_trees(packs(), max_nodes=max_nodes)
     assert len(parts) > 1
-    loss = sum(weighted_by_position(part, forest_logprobs(model, part)[0]) for part in parts)
+    loss = sum(weighted_by_position(part, tree_logprobs(model, part)[0]) for part in parts)
     for weight, gradient in gradients(model, loss).items():
         torch.testing.assert_close(gradient, expected[weight], rtol=0, atol=1e-6)
 
 
-def weighted_by_position(forest: PackedTrees, logprobs_E: torch.Tensor) -> torch.Tensor:
-    tokens_ST = logprobs_E[forest.sequence_edges_ST].exp()
+def weighted_by_position(trees: PackedTrees, logprobs_E: torch.Tensor) -> torch.Tensor:
+    tokens_ST = logprobs_E[trees.sequence_edges_ST].exp()
     slope = 1 / torch.arange(1, tokens_ST.shape[1] + 1, dtype=tokens_ST.dtype)
-    return (tokens_ST * slope * forest.advantages_ST * forest.mask_ST).sum()
+    return (tokens_ST * slope * trees.advantages_ST * trees.mask_ST).sum()
 
 
 def test_a_frozen_embedding_gets_no_gradient_and_changes_none_of_the_others():
     model = build("llama", torch.float64)
-    [forest] = make_forests(packs(), max_nodes=10_000)
-    whole = gradients(model, weighted(forest, forest_logprobs(model, forest)[0]))
+    [trees] = pack_trees(packs(), max_nodes=10_000)
+    whole = gradients(model, weighted(trees, tree_logprobs(model, trees)[0]))
     model.get_input_embeddings().requires_grad_(False)
-    frozen = gradients(model, weighted(forest, forest_logprobs(model, forest)[0]))
+    frozen = gradients(model, weighted(trees, tree_logprobs(model, trees)[0]))
     assert set(whole) - set(frozen) == {"model.embed_tokens.weight"}
     for weight, gradient in frozen.items():
         torch.testing.assert_close(gradient, whole[weight], rtol=0, atol=1e-12)
@@ -159,9 +162,9 @@ def test_a_frozen_embedding_gets_no_gradient_and_changes_none_of_the_others():
 
 def test_bfloat16_stays_near_float32():
     model = tiny_llama().eval()
-    [forest] = make_forests(packs()[:2], max_nodes=10_000)
-    exact_E, _ = forest_logprobs(model, forest)
-    rough_E, _ = forest_logprobs(model.to(torch.bfloat16), forest)
+    [trees] = pack_trees(packs()[:2], max_nodes=10_000)
+    exact_E, _ = tree_logprobs(model, trees)
+    rough_E, _ = tree_logprobs(model.to(torch.bfloat16), trees)
     assert rough_E.dtype == torch.float32
     assert (rough_E - exact_E).abs().mean() < 0.05
 
@@ -189,10 +192,10 @@ def test_the_real_small_model_equals_its_module(smollm2):
     group = [
         sequence(prompt, tokenizer(text).input_ids) for text in ("The answer is 42.", "The answer: 42", "No.")
     ]
-    [forest] = make_forests([pack(group)], max_nodes=10_000)
+    [trees] = pack_trees([pack(group)], max_nodes=10_000)
     with torch.no_grad():
-        fast_E, _ = forest_logprobs(model, forest)
+        fast_E, _ = tree_logprobs(model, trees)
         logprobs, _ = one_by_one(model, pack(group))
     for row, expected in enumerate(logprobs):
-        edges = forest.sequence_edges_ST[row][forest.mask_ST[row]]
+        edges = trees.sequence_edges_ST[row][trees.mask_ST[row]]
         torch.testing.assert_close(fast_E[edges], expected, rtol=0, atol=1e-4)

@@ -10,7 +10,7 @@ from fakes.packs import batch, mini_batch
 from strop.config.job import HyperParameters
 from strop.learners.local.checkpoint import Checkpoints
 from strop.rl.batch import pack
-from strop.rl.gae import gae_measures, with_gae
+from strop.rl.gae import gae_metrics, with_gae
 from strop.schema.batch import Sequence
 
 PROMPTS, OFFSETS = ([5, 6, 7], [8, 9]), (0.0, 1.0)
@@ -49,7 +49,7 @@ class Run:
         groups = [self.sampled(generator, prompt) for prompt in range(len(PROMPTS))]
         made = batch(*(mini_batch(pack(group)) for group in groups), step=step)
         made = with_gae(made, self.critic.values(made), gamma=self.hyper.gamma, lam=self.hyper.lam)
-        metrics = gae_measures(made) | self.critic.update(made) | self.learner.update(made)
+        metrics = gae_metrics(made) | self.critic.update(made) | self.learner.update(made)
         shares = [one.reward - OFFSETS[prompt] for prompt, group in enumerate(groups) for one in group]
         return sum(shares) / len(shares), metrics
 

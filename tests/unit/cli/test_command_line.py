@@ -1,5 +1,9 @@
 """The command line to a stranger: whatever is typed ends in a message and a status, never in a traceback."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,8 +11,7 @@ import pytest
 import typer.main
 
 from fakes.job_files import GOOD, edited, lay_out, write
-from strop.cli.command_line import command_line
-from strop.cli.commands import app
+from strop.cli.commands import app, command_line
 
 
 @pytest.fixture
@@ -33,7 +36,9 @@ def ends(monkeypatch, capsys, *words: str) -> tuple[object, str]:
 
 def commands(group, name: str = "strop") -> Iterator[tuple[str, typer.core.TyperCommand]]:
     """Each with the words that call it."""
-    for word, one in group.commands.items():
+    context = group.context_class(group)
+    for word in group.list_commands(context):
+        one = group.get_command(context, word)
         if hasattr(one, "commands"):
             yield from commands(one, f"{name} {word}")
         else:
@@ -60,16 +65,16 @@ TYPED = [
     (("run", "x" * 5000), "cannot be read: File name too long"),
     (("run", "job.yaml", "--out", ""), "an empty text names no folder"),
     (("run", "job.yaml", "--out", "  "), "an empty text names no folder"),
-    (("run", "job.yaml", "--out", "a\udcff"), "holds half a character"),
+    (("run", "job.yaml", "--out", "a\udcff"), "contains half a character"),
     (("demo", "--out", ""), "an empty text names no folder"),
     (("run", "job.yaml", "--out", "/dev/null"), "checkpoints cannot be written to '/dev/null'"),
     (("run", "job.yaml", "--out", "job.yaml"), "checkpoints cannot be written to"),
     (("run", "job.yaml", "--out", "x" * 5000), "checkpoints cannot be written to"),
     (("run", "job.yaml", "--resume", ""), "--resume: an empty text names nothing"),
     (("run", "job.yaml", "--resume", " "), "--resume: an empty text names nothing"),
-    (("run", "job.yaml", "--resume", "ft-none"), "there is no folder 'ft-none', nor a job of that id"),
+    (("run", "job.yaml", "--resume", "ft-none"), "there is no folder or job 'ft-none'"),
     (("run", "job.yaml", "--resume", "x" * 5000), "there is no folder"),
-    (("run", "job.yaml", "--resume", "../.."), "holds no whole checkpoint"),
+    (("run", "job.yaml", "--resume", "../.."), "holds no complete one"),
     (("run", "job.yaml", "--resume", "auto"), "add --out FOLDER"),
     (("run", "job.yaml", "--steps", "0"), "Invalid value for '--steps'"),
     (("run", "job.yaml", "--steps", "x"), "Invalid value for '--steps'"),
@@ -154,7 +159,7 @@ SPOILT = [
     ("    name: agent", "    preset: nothing_like_it", ""),
     ("        JUDGE_KEY: secret-value", "        5: {a: [b]}", ""),
     ("training:\n", "training: {}\nx:\n", "x: unknown key"),
-    ("    n_rollouts: 4", "    n_rollouts: 4\n    n_rollouts: 4", "stands twice"),
+    ("    n_rollouts: 4", "    n_rollouts: 4\n    n_rollouts: 4", "appears twice"),
     ("    learning_rate: 2e-6", "    learning_rate: [2e-6]", "expected a number, found a list"),
 ]
 
@@ -167,3 +172,19 @@ def test_what_a_file_says_ends_in_a_message_and_a_status(folder, monkeypatch, ca
     assert message in said
     assert "Traceback" not in said
     assert "\x1b" not in said
+
+
+def test_output_that_nobody_reads_to_the_end_ends_the_command_without_a_word(tmp_path) -> None:
+    """As `strop doctor --json | head -1`, with a reader that is gone before the first line is written."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "strop.cli", "doctor", "--json"],
+        env={**os.environ, "STROP_HOME": str(tmp_path / "home"), "STROP_LANG": "en"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.close()
+        assert command.stderr.read() == ""
+    assert command.returncode == 128 + signal.SIGPIPE

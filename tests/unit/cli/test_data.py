@@ -67,7 +67,7 @@ def test_rows_that_are_validated_and_trained_on_are_told(tmp_path: Path) -> None
     validation.write_text(row("b"))
     done = check(training, "--validation", validation)
     assert "1 of 1 prompts are also in" in done.stdout
-    assert "1 prompts stand there before" in done.stdout
+    assert "prompts that repeat an earlier one: 1" in done.stdout
     assert "fewer than batch_size 8" in check(training, "--batch-size", 8, ends=2).stderr
 
 

@@ -105,3 +105,11 @@ def test_it_speaks_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_state_has_words() -> None:
     assert set(doctor._WORDS) == set(State)
+
+
+def test_without_bubblewrap_it_says_so_and_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    _, found = told()
+    assert found["sandbox"]["state"] == "warning"
+    assert "not installed: bubblewrap (bwrap)" in found["sandbox"]["text"]
+    assert "apt install bubblewrap" in found["sandbox"]["fix"]

@@ -1,27 +1,38 @@
 """`strop run --dry-run`: all mistakes at once; JSON for programs, a table with origins for people."""
 
 import json
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
 from rich.console import Console
 
 from fakes.job_files import GOOD, ROW, lay_out, write
-from strop.cli import dry_run
+from strop.cli import checking
 from strop.cli.checking import check_whole
-from strop.errors import ConfigError, FunctionError
+from strop.config.inputs import code_hashes
+from strop.config.loading import load_job
+from strop.data.dataset import load_dataset
+from strop.errors import CheckpointError, ConfigError, FunctionError
+from strop.learners.local.checkpoint import write_checkpoint
+from strop.learners.model_names import complaint
+from strop.rl.train_state import start_state
 
 run = import_module("strop.cli.run")  # the package has the command of that name
+
+
+def loaded(path, values, given_by):
+    return load_job(path, values, given_by=given_by, check_model=complaint)
 
 
 @pytest.fixture
 def config(tmp_path):
     path = write(lay_out(tmp_path), GOOD)
-    return run.load(path, *run.given(["eval_steps=1"], steps=3))
+    return loaded(path, *run.given(["eval_steps=1"], steps=3))
 
 
 def test_json_holds_values_and_origins(config, capsys):
-    dry_run.print_resolved(config, as_json=True)
+    checking.print_resolved(config, as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert told["training"]["hyper_parameters"]["max_steps"] == 3
     assert told["origins"]["training.hyper_parameters.max_steps"] == "--steps"
@@ -30,8 +41,8 @@ def test_json_holds_values_and_origins(config, capsys):
 @pytest.mark.parametrize(("language", "default"), [("en", "default of gspo"), ("zh", "gspo 的默认值")])
 def test_the_table_has_a_line_for_each_value(config, capsys, monkeypatch, language, default):
     monkeypatch.setenv("STROP_LANG", language)
-    monkeypatch.setattr(dry_run, "Console", lambda **options: Console(width=160, **options))
-    dry_run.print_resolved(config, as_json=False)
+    monkeypatch.setattr(checking, "Console", lambda **options: Console(width=160, **options))
+    checking.print_resolved(config, as_json=False)
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     told = {cells[0].strip(): [cell.strip() for cell in cells[1:] if cell.strip()] for cells in lines}
     assert told["learning_rate"] == ["2e-06", "job.yaml:25"]
@@ -45,9 +56,9 @@ def test_the_table_has_a_line_for_each_value(config, capsys, monkeypatch, langua
 def test_a_key_given_twice_on_the_command_line_is_refused(tmp_path):
     path = write(lay_out(tmp_path), GOOD)
     with pytest.raises(ConfigError, match="max_steps is set twice, also by --steps"):
-        run.load(path, *run.given(["max_steps=4"], steps=3))
+        loaded(path, *run.given(["max_steps=4"], steps=3))
     with pytest.raises(ConfigError, match="'seed' is not KEY=VALUE"):
-        run.load(path, *run.given(["seed"]))
+        loaded(path, *run.given(["seed"]))
 
 
 def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
@@ -55,7 +66,7 @@ def test_a_model_that_nothing_stands_for_is_refused_with_its_line(tmp_path):
     with pytest.raises(
         ConfigError, match=r"job\.yaml:2: model: no model 'smollm2-135'.*did you mean 'smollm2-135m'"
     ):
-        run.load(path, *run.given([]))
+        loaded(path, *run.given([]))
 
 
 AGENT = """
@@ -133,6 +144,62 @@ def test_a_dry_run_in_a_pipe_ends_with_the_command_that_trains(tmp_path, capsys,
     assert json.loads(capsys.readouterr().out)["training"]["hyper_parameters"]["max_steps"] == 3
 
 
+@pytest.fixture
+def good(tmp_path, monkeypatch):
+    """A job whose functions load."""
+    monkeypatch.setenv("STROP_LANG", "en")
+    monkeypatch.setattr("sys.argv", ["strop"])
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    folder = lay_out(tmp_path)
+    (folder / "functions" / "agent.py").write_text(AGENT)
+    (folder / "functions" / "reward.py").write_text(REWARD)
+    return write(folder, GOOD)
+
+
+def test_a_dry_run_notes_what_the_run_would_note_before_its_first_step(good, capsys):
+    run.run(good, settings=["learning_rate=0.01"], dry_run=True)
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note  ")]
+    assert any(line.startswith("note  learning_rate 0.01 is ") for line in notes)
+    assert any("validating on them says little" in line for line in notes)  # rows that stand in both files
+
+
+def test_a_dry_run_looks_at_what_is_resumed_and_its_next_command_keeps_it(good, tmp_path, capsys):
+    with pytest.raises(ConfigError, match="--resume: there is no folder or job"):
+        run.run(good, dry_run=True, resume="/nope")
+    out = tmp_path / "a run"
+    run.run(good, dry_run=True, out=out, resume="auto", accept_changes=True)  # nothing there yet
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: strop run {good} --out '{out}' --resume auto --accept-changes"
+    assert not out.exists()
+
+
+def saved_run(folder, job, **changes):
+    """A run of that job with a checkpoint of its third step."""
+    config = checking.with_dtypes(load_job(job, changes))
+
+    def load(path):
+        return load_dataset(path, max_prompt_length=1, prompt_length=lambda messages, tools: 0)
+
+    datasets = checking.load_both(config, load, id_of=lambda sample: sample.sample_id)
+    start = replace(start_state(config, *datasets, code_hashes(config)), step=3)
+    position = {**start.as_json(), "job_id": "ft-1", "published": False}
+    place = folder / "checkpoints" / "step-000003"
+    return write_checkpoint(
+        place, lambda part: (part / "weights").write_bytes(b"w"), step=3, policy_version=3, position=position
+    )
+
+
+def test_a_dry_run_says_where_it_resumes_and_refuses_the_checkpoint_of_another_job(good, tmp_path, capsys):
+    own = saved_run(tmp_path / "own", good)
+    run.run(good, dry_run=True, resume=str(tmp_path / "own"))
+    said = capsys.readouterr().out
+    assert f"resumes from {own}; its checkpoints go to {tmp_path / 'own'}" in said
+    assert said.splitlines()[-1] == f"next: strop run {good} --resume {tmp_path / 'own'}"
+    saved_run(tmp_path / "other", good, learning_rate=0.02)
+    with pytest.raises(CheckpointError, match=r"learning_rate was 0\.02, is 2e-06"):
+        run.run(good, dry_run=True, resume=str(tmp_path / "other"))
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
@@ -150,5 +217,5 @@ def test_a_dry_run_loads_every_class_where_the_run_would(tmp_path, source, told)
 
 
 def test_what_only_a_cloud_has_is_no_line_of_the_table_unless_the_job_says_it(config, capsys):
-    dry_run.print_resolved(config, as_json=False)
+    checking.print_resolved(config, as_json=False)
     assert "mtu" not in capsys.readouterr().out

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strop.cli import examiner as module
-from strop.cli.examiner import Examiner
+from strop.cli import job_record as module
+from strop.cli.job_record import Examiner
 from strop.diagnosis.record import REWARD
 from strop.errors import StoppedByDiagnosis
 
@@ -48,7 +48,7 @@ def test_a_finding_is_written_every_step_and_told_when_it_begins_and_ends():
     (began, ended) = store.events
     assert began[:2] == ("finding", 3)
     assert began[2].startswith("P3 KL explosion: ppo_kl is 0.5")
-    assert began[2].zh.startswith("P3 KL 爆炸：ppo_kl 为 0.5")
+    assert began[2].render("zh").startswith("P3 KL 爆炸：ppo_kl 为 0.5")
     assert began[3] == {"rule": "P3", "severity": "alarm", "ended": False}
     assert ended[3]["ended"] is True
 
@@ -73,7 +73,7 @@ def test_rollouts_that_cannot_be_read_cost_a_diagnosis_and_not_the_run(monkeypat
         raise OverflowError("a reward beyond a square")
 
     monkeypatch.setattr(module.Doctor, "trajectories", broken)
-    Examiner(FakeStore(), "ft-1", "grpo").trajectories(4, (), split="train")
+    Examiner(FakeStore(), "ft-1", "grpo").trajectories(4, ())
     assert "the diagnosis could not read the rollouts of step 4" in caplog.text
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strop.cli.function_rows import Tried, _print_table
+from strop.cli.function_calls import Tried, _print_table
 from strop.schema.reply import FunctionReply
 
 

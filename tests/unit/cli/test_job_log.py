@@ -1,6 +1,6 @@
 import logging
 
-from strop.cli.job_log import logging_to
+from strop.cli.job_record import logging_to
 
 
 def test_what_is_logged_below_strop_becomes_lines_of_the_trainer_while_the_block_runs() -> None:

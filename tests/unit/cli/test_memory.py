@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fakes.server import eventually
 from strop.memory import loading
 from strop.service.settings import settings_from_environment
 from strop.service.supervisor.trainers import Trainers
@@ -23,7 +24,7 @@ def test_a_server_starts_its_trainers_with_huge_pages_unless_the_user_chose(monk
         monkeypatch.setenv("GLIBC_TUNABLES", of_the_user)
     trainers = Trainers(settings_from_environment(), [sys.executable, "-c", TELLS])
     trainers.start("job")
-    trainers.end()
+    assert eventually(lambda: trainers.take_exit("job") is not None)
     (line,) = trainers.tail("job", lines=1)
     assert json.loads(line)["set"] == (of_the_user or "glibc.malloc.hugetlb=1")
 

@@ -3,20 +3,18 @@
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from strop.cli import own_run
-from strop.cli.next_steps import after, after_failure, program, run_command, went_on
-from strop.schema.submission import LocalRun
+from strop.cli.next_steps import RunCommand, after, after_failure, continuation, program
 
 JOB = Path("my jobs/job.yaml")
-ASKED = (
-    {"max_steps": 5, "model": "a b", "seed": 7},
-    {"max_steps": "--steps", "seed": "--seed", "model": "--set"},
+TYPED = RunCommand(
+    job=JOB,
+    overrides={"max_steps": 5, "model": "a b", "seed": 7},
+    given_by={"max_steps": "--steps", "seed": "--seed", "model": "--set"},
 )
+PLAIN = RunCommand(job=Path("job.yaml"))
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +41,7 @@ def test_the_program_is_named_so_that_the_shell_finds_it(
 
 
 def test_a_command_repeats_the_options_that_were_given() -> None:
-    assert run_command(JOB, ASKED, resume="ft-1") == (
+    assert TYPED.text(resume="ft-1") == (
         "strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume ft-1"
     )
 
@@ -57,18 +55,18 @@ def told(status: str, *, checkpoint: str | None = None, published_as: str | None
         "checkpoint": checkpoint,
         "published_as": published_as,
     }
-    return after(ended, Path("job.yaml"), ({}, {}))
+    return after(ended, PLAIN)
 
 
 def test_a_run_that_was_ended_says_how_to_go_on_from_what_was_kept() -> None:
     assert told("CANCELED", checkpoint="/c/step-000003") == [
         "ft-1   CANCELED   3 steps",
-        "go on:  strop run job.yaml --resume ft-1",
+        "resume:  strop run job.yaml --resume ft-1",
         "talk to it:  strop chat /c/step-000003",
     ]
     assert told("CANCELED") == [
         "ft-1   CANCELED   0 steps",
-        "no step was finished, so there is nothing to go on from",
+        "no step was finished, so there is nothing to resume",
         "begin again:  strop run job.yaml",
     ]
 
@@ -83,21 +81,23 @@ def test_a_finished_run_says_what_can_be_done_with_it(monkeypatch: pytest.Monkey
     assert told("CANCELED", checkpoint="/c")[1] == "继续:  strop run job.yaml --resume ft-1"
 
 
-def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_mended() -> None:
+def test_a_failed_run_says_where_its_log_is_and_how_to_go_on_once_it_is_fixed() -> None:
     for resume, rest in (("ft-1", " --resume ft-1"), (None, "")):
-        lines = after_failure(Path("job.yaml"), ({}, {}), job_id="ft-1", resume=resume).splitlines()
-        assert lines == ["its log:  strop jobs logs ft-1", f"once mended:  strop run job.yaml{rest}"]
+        lines = after_failure(PLAIN, job_id="ft-1", resume=resume).splitlines()
+        assert lines == ["its log:  strop jobs logs ft-1", f"once fixed:  strop run job.yaml{rest}"]
 
 
-def test_a_resumed_run_that_saved_nothing_goes_on_from_what_it_went_on_from() -> None:
-    def kept(*, saved: list[str], resume: str | None) -> str | None:
-        client: Any = SimpleNamespace(jobs=SimpleNamespace(checkpoints=lambda job_id: saved))
-        asked = LocalRun(job_file=JOB, resume=None if resume is None else Path(resume))
-        return own_run._kept(client, "ft-2", asked)
-
-    assert kept(saved=["step-000004"], resume="/c/step-000003") == "ft-2"
-    assert kept(saved=[], resume="/c/step-000003") == "/c/step-000003"
-    assert kept(saved=[], resume=None) is None
-    assert went_on(JOB, ASKED, resume="/c/step-000003") == [
-        "go on:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
+def test_a_run_goes_on_from_the_checkpoint_that_is_named() -> None:
+    assert continuation(TYPED, resume="/c/step-000003") == [
+        "resume:  strop run 'my jobs/job.yaml' --steps 5 --set 'model=a b' --seed 7 --resume /c/step-000003"
     ]
+
+
+def test_a_run_with_a_folder_of_its_own_is_resumed_and_begun_again_there() -> None:
+    command = RunCommand(job=Path("job.yaml"), out=Path("my out"), resume="auto", accept_changes=True)
+    assert continuation(command, resume="ft-1") == [
+        "resume:  strop run job.yaml --out 'my out' --resume ft-1 --accept-changes"
+    ]
+    assert continuation(command, resume=None)[-1] == (
+        "begin again:  strop run job.yaml --out 'my out' --resume auto --accept-changes"
+    )

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from strop.bilingual import both
-from strop.cli.broadcast import Broadcast
-from strop.cli.progress import LiveProgress
-from strop.cli.pulse import Pulse
-from strop.schema.job import TARGET_REACHED_EVENT
+from strop.cli.progress import Heartbeat, LiveProgress
+from strop.locales import FromOldStore
+from strop.tracing.event_bus import EventBus
 
 
 def shown(*calls: tuple[int, dict[str, float]]) -> list[str]:
@@ -74,64 +72,64 @@ def test_what_was_not_measured_is_a_dash_never_a_zero() -> None:
 def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str, line: str) -> None:
     monkeypatch.setenv("STROP_LANG", language)
     out = io.StringIO()
-    text = both(
+    text = FromOldStore(
         "stopped after step 6 of 18: validation reached its target (0.92, target 0.9)",
         "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
     )
-    LiveProgress(Console(file=out, width=200)).event(TARGET_REACHED_EVENT, text, step=6)
+    LiveProgress(Console(file=out, width=200)).note(text)
     assert out.getvalue().splitlines() == [line]
 
 
-def test_a_broadcast_tells_every_recorder_in_order() -> None:
+def test_an_event_reaches_every_subscriber() -> None:
     out = [io.StringIO(), io.StringIO()]
-    several = Broadcast([LiveProgress(Console(file=file, width=200)) for file in out])
-    several.event("note", "clipping cannot bind")
+    several = EventBus(*(LiveProgress(Console(file=file, width=200)) for file in out))
+    several.metrics(1, {"validation/data/reward/mean@1": 0.75})
     several.checkpoint(
         3, Path("c/step-000003"), policy_version=3, validation=None, published=True, best=False
     )
     for file in out:
-        assert "clipping cannot bind" in file.getvalue()
+        assert "validation 0.75" in file.getvalue()
         assert "step-000003" in file.getvalue()
 
 
 def test_what_takes_long_is_told_where_there_is_no_terminal_how_far_it_is_and_for_how_long() -> None:
     said: list[str] = []
     clock = [0.0]
-    pulse = Pulse(said.append, now=lambda: clock[0])
+    heartbeat = Heartbeat(said.append, now=lambda: clock[0])
 
     def at(second: float) -> list[str]:
         clock[0] = second
-        pulse.beat()
+        heartbeat.beat()
         return said
 
     assert at(100) == []  # nothing is being done
-    pulse.doing("converting m")
-    pulse.said()
+    heartbeat.busy("converting m")
+    heartbeat.printed()
     assert at(119) == []
     assert at(120) == ["converting m   0:20"]
     assert at(139) == ["converting m   0:20"]
-    pulse.doing("validating", "3/40")
-    pulse.doing("validating", "12/40")
+    heartbeat.busy("validating", "3/40")
+    heartbeat.busy("validating", "12/40")
     assert at(140)[1:] == ["validating   12/40   0:01"]
-    pulse.said()
+    heartbeat.printed()
     assert len(at(159)) == 2
     assert at(230)[2:] == ["validating   12/40   1:31"]
-    pulse.rest()
+    heartbeat.idle()
     assert len(at(999)) == 3
 
 
 def test_a_run_without_a_terminal_is_busy_with_what_it_said_and_then_with_its_phases(monkeypatch) -> None:
-    monkeypatch.setattr("strop.cli.pulse.EVERY_S", 0.0)
+    monkeypatch.setattr("strop.cli.progress.EVERY_S", 0.0)
     out = io.StringIO()
     live = LiveProgress(Console(file=out, width=200))
     live.say("converting m to safetensors")
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(0, "validation", 2, 40)
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(0, "validation", 40, 40)
-    live._pulse.beat()
+    live._heartbeat.beat()
     live.progress(1, "update", 0, 1)
-    live._pulse.beat()
+    live._heartbeat.beat()
     lines = [line.split("   ")[:-1] for line in out.getvalue().splitlines()]
     assert [[part.strip() for part in line if part.strip()] for line in lines] == [
         [],

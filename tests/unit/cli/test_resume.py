@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from strop.cli.resume import find_resumed
+from strop.cli.run_folder import find_resumed
 from strop.errors import CheckpointError, ConfigError
 from strop.learners.local.checkpoint import write_checkpoint
 from strop.schema.job import Job, JobStatus
@@ -59,7 +59,7 @@ def test_a_job_that_was_given_a_folder_is_found_by_its_id(
 ):
     monkeypatch.setenv("STROP_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("STROP_DATABASE_URL", raising=False)
-    with pytest.raises(ConfigError, match="no folder 'ft-1', nor a job of that id"):
+    with pytest.raises(ConfigError, match="no folder or job 'ft-1'"):
         find_resumed("ft-1", None)
     assert not (tmp_path / "home").exists()
     job = Job(job_id="ft-1", name="j", status=JobStatus.FAILED, model="m", created_at=datetime.now(UTC))
@@ -105,7 +105,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(ru
         told = str(caught.value)
         assert "none of which can be used; step-000010: checkpoint" in told
         assert "the content of 'weights' is not what was written" in told
-        assert "to begin anew, name another folder with --out" in told
+        assert "to start over, choose another folder with --out" in told
 
 
 def test_auto_goes_on_where_there_is_something_and_else_begins(run: Path, tmp_path: Path):

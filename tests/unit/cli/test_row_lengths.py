@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.bench import job
-from strop.cli.row_lengths import too_long
+from strop.cli.checking import too_long
 
 
 @pytest.mark.parametrize("place", ["models--a--b/snapshots/f0", "mine"])

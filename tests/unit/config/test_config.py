@@ -139,8 +139,8 @@ UNKNOWN = "model: a\n" + "".join(f"key{n}: 1\n" for n in range(2000))
         ("model: " + "{a: " * 3000 + "}" * 3000, 1, "nested deeper than 64 levels"),
         ("- " * 3000 + "a", 1, "nested deeper than 64 levels"),
         ("".join(f"{' ' * n}a:\n" for n in range(500)), 65, "nested deeper than 64 levels"),
-        (BOMB, None, "more than 5000 values, with what aliases repeat"),
-        ("x" * 300_000, None, "larger than 256 KiB: that is no job"),
+        (BOMB, None, "more than 5000 values, counting what aliases repeat"),
+        ("x" * 300_000, None, "larger than 256 KiB: this is not a job file"),
         (UNKNOWN, None, "and 19"),
     ],
 )
@@ -167,9 +167,9 @@ def test_halves_of_characters_and_tags_that_lie_are_refused_with_their_line(fold
     found = {str(problem) for problem in problems(folder, text)}
     path = folder / "job.yaml"
     for line, words in (
-        (1, "model: holds half a character, '\\ud800'"),
-        (2, "the key 'k\\udfff' holds half a character"),
-        (3, "name: holds half a character"),  # YAML has no pairs of escapes: \\U0001f600 is one
+        (1, "model: contains half a character, '\\ud800'"),
+        (2, "the key 'k\\udfff' contains half a character"),
+        (3, "name: contains half a character"),  # YAML has no pairs of escapes: \\U0001f600 is one
         (4, "mode: 'maybe' does not fit its tag"),
         (5, "workspace_dir: 'x' does not fit its tag"),
     ):
@@ -275,7 +275,7 @@ def test_the_description_is_resolved_and_holds_no_secret(folder):
 @pytest.mark.parametrize(
     ("old", "new", "note"),
     [
-        ("batch_size: 8", "batch_size: 8", "the ratio is 1, clipping cannot bind"),
+        ("batch_size: 8", "batch_size: 8", "the ratio is always 1, so clipping never applies"),
         ("algorithm: gspo", "clip_ratio_high: 0.2", "suits GRPO"),
         (
             "algorithm: gspo",
@@ -283,16 +283,16 @@ def test_the_description_is_resolved_and_holds_no_secret(folder):
             "suits GSPO",
         ),
         ("algorithm: gspo", "kl_loss_coef: 1", "outweigh the reward"),
-        ("learning_rate: 2e-6", "learning_rate: 0.01", "far above"),
+        ("learning_rate: 2e-6", "learning_rate: 0.01", "far too high"),
         ("save_strategy: no", "save_steps: 2", "save_steps has no effect: save_strategy is epoch"),
         ("save_strategy: no", "save_steps: 9\n    save_strategy: steps", "save_steps 9 is beyond"),
         ("save_strategy: no", "save_strategy: no\n    save_total_limit: 3", "save_total_limit has no effect"),
         ("max_steps: 5", "max_tokens: 200", "max_prompt_length 128 and max_tokens 200 exceed max_length 256"),
-        ("algorithm: gspo", "algorithm: dapo", "the epochs may be through before the run's 2 steps"),
+        ("algorithm: gspo", "algorithm: dapo", "the epochs may end before step 2"),
         ("eval_steps: 2", "eval_steps: 6", "eval_steps 6 is beyond"),
-        ("max_steps: 5", "max_steps: 5", "max_steps 5 has no effect: the epochs are through after 2 steps"),
+        ("max_steps: 5", "max_steps: 5", "max_steps 5 has no effect: the epochs end at step 2"),
         ("batch_size: 8", "batch_size: 6", "2 of 20 rows are left out of each epoch"),
-        ("training:\n", "training:\n  resources: {mtu_capacity: 24}\n", "resources.* choose nothing"),
+        ("training:\n", "training:\n  resources: {mtu_capacity: 24}\n", "resources.* have no effect"),
     ],
 )
 def test_what_would_surprise_is_noted(folder, old, new, note):

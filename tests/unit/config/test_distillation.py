@@ -8,8 +8,8 @@ from fakes.capture import FakeCapture
 from fakes.critic import sequences_in
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
-from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
+from fakes.weight_sync import FakeWeightSync
 from strop.config.describing import describe
 from strop.config.job import JobConfig
 from strop.config.loading import load_job
@@ -156,16 +156,16 @@ class Bench:
             Sample(sample_id=str(row), row=row, messages=[{"role": "user", "content": f"task {row}"}])
             for row in range(2)
         )
-        machines = Backends(
-            capture=self.capture,
+        backends = Backends(
+            gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
             checkpoints=FakeCheckpoints(self.learner),
-            publisher=FakePublisher(self.learner),
+            weight_sync=FakeWeightSync(),
             recorder=self.recorder,
         )
         data = Dataset(path=Path("train.jsonl"), samples=samples)
-        return await train(config, machines, data, None, job_id="job", folder=self.folder, stop=StopFlag())
+        return await train(config, backends, data, None, job_id="job", folder=self.folder, stop=StopFlag())
 
 
 async def test_rollouts_without_a_reward_are_trained_on(tmp_path):

@@ -3,6 +3,7 @@
 `test_all_hyper_parameters` makes sure that none is without a probe here or in `test_learner_probes`.
 """
 
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +218,33 @@ async def _(folder: Path) -> None:
     assert (await ran(folder / "a", right=fails, max_failure_rate=0.5)).learner.batches
     with pytest.raises(TrainingError, match=r"max_failure_rate = 0\.4"):
         await ran(folder / "b", right=fails, max_failure_rate=0.4)
+
+
+@probe("max_staleness")
+async def _(folder: Path) -> None:
+    async def order(bound: int) -> list[str]:
+        """Of two steps; the first is learned no sooner than the second is sampled, where that is allowed."""
+        bench, told, second = Bench(folder / str(bound)), list[str](), threading.Event()
+        update, call = bench.learner.update, bench.functions.call
+
+        def learned(batch: Batch):
+            assert not bound or second.wait(20)
+            told.append(f"learn {batch.step}")
+            return update(batch)
+
+        async def asked(name, payload):
+            step = payload.request_metadata.rollout_id.partition("-")[0]
+            told.append(f"sample {step}")
+            if step == "s2":
+                second.set()
+            return await call(name, payload)
+
+        bench.learner.update, bench.functions.call = learned, asked
+        await bench.train(job(max_steps=2, validation=False, max_staleness=bound), rows(8))
+        return list(dict.fromkeys(told))
+
+    assert await order(0) == ["sample s1", "learn 1", "sample s2", "learn 2"]
+    assert await order(1) == ["sample s1", "sample s2", "learn 1", "learn 2"]
 
 
 def one_row_teaches(payload):

@@ -11,7 +11,7 @@ from fakes.bench import Bench, rows
 from fakes.bench import job as small_job
 from fakes.functions import last_digit
 from fakes.job_files import GOOD, edited, lay_out, write
-from strop.cli.job_on_this_machine import load_both
+from strop.cli.checking import load_both
 from strop.cli.session import new_job
 from strop.cli.training_here import publish
 from strop.config.job import JobConfig
@@ -102,7 +102,7 @@ def _(folder: Path) -> None:
             config=config,
             job_id=f"ft-{step}",
             store=SimpleNamespace(flush=lambda: None, database=database),
-            machines=SimpleNamespace(recorder=SimpleNamespace(event=lambda *a, **b: None)),
+            backends=SimpleNamespace(recorder=SimpleNamespace(event=lambda *a, **b: None)),
         )
         ended = SimpleNamespace(
             status=JobStatus.SUCCEEDED,
@@ -268,8 +268,8 @@ def _(folder: Path) -> None:
     """They choose nothing, and the run says so."""
     for name, value in (("charge_type", "post_paid"), ("mtu_spec_code", "x"), ("mtu_capacity", 24)):
         told = notes(loaded(folder, **{f"training__resources__{name}": value}), num_samples=20)
-        assert "resources.* choose nothing on one machine" in told
-    assert "resources.* choose nothing on one machine" not in notes(loaded(folder), num_samples=20)
+        assert "resources.* have no effect on a single machine" in told
+    assert "resources.* have no effect on a single machine" not in notes(loaded(folder), num_samples=20)
 
 
 @pytest.fixture

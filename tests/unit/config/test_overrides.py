@@ -65,9 +65,9 @@ REFUSED = [
     ("learning_rate=1e400", f"{H}.learning_rate: must be a finite number in (0, 1], found inf", "e.g."),
     ("temperature=1e-45", f"{H}.temperature: must lie in [0.01, 10], found 1e-45", "e.g. 1.0"),
     ("batch_size=1e308", f"{H}.batch_size: expected a whole number in [1, 100000], found 1e+308", "e.g. 8"),
-    ("model=a\ud800", "'a\\ud800' holds half a character", "write it in UTF-8"),
-    ("\ud800=1", "'\\ud800' holds half a character", "UTF-8"),
-    ("model=a\0", "'a\\x00' holds a NUL character", "remove it"),
+    ("model=a\ud800", "'a\\ud800' contains half a character", "write it in UTF-8"),
+    ("\ud800=1", "'\\ud800' contains half a character", "UTF-8"),
+    ("model=a\0", "'a\\x00' contains a NUL character", "remove it"),
     ("functions.1.reward_metric_weight.a=-1", "functions[1].reward_metric_weight.a: must be at least 0", ""),
     ("functions.1.reward_metric_weight.a=.inf", "must be a finite number, found inf", ""),
 ]

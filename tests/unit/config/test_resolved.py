@@ -12,7 +12,7 @@ from strop.config.file import JobFile, dotted
 from strop.config.job import HyperParameters
 from strop.config.loading import check_job, load_job
 from strop.errors import ConfigError
-from strop.trackers import extras
+from strop.trackers import sink
 
 JOB = """\
 job_name: calculator
@@ -180,7 +180,7 @@ def test_a_tracker_whose_extra_is_not_installed_is_refused_with_the_command(
     tmp_path: Path, load, monkeypatch
 ):
     (tmp_path / "job.yaml").write_text(JOB + "trackers: [prometheus, wandb]\n")
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "wandb" else object())
+    monkeypatch.setattr(sink, "find_spec", lambda name: None if name == "wandb" else object())
     with pytest.raises(ConfigError) as caught:
         load()
     [problem] = caught.value.problems

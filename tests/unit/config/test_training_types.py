@@ -137,7 +137,7 @@ def test_reinforcement_takes_lora(folder: Path) -> None:
 
 def test_notes_speak_of_what_offline_jobs_have(folder: Path) -> None:
     told = notes(load(folder), num_samples=20)
-    assert told == ["no validation dataset: nothing tells learning from memorising"]
+    assert told == ["no validation dataset: nothing distinguishes learning from memorization"]
 
 
 def test_a_text_may_give_more_examples_than_rows(folder: Path) -> None:
@@ -239,6 +239,8 @@ def test_a_target_of_validation_wants_rows_to_validate_on(folder: Path, kind: st
     rows = "[{file_name: train.jsonl}, {type: validation, file_name: held.jsonl}]"
     config = load(folder, text.replace("[{file_name: train.jsonl}]", rows))
     assert config.hyper_parameters.early_stopping_target == 0.9
-    early = "early_stopping_target cannot end the run before its last step: 1 x eval_steps 10 is not below 10"
+    early = (
+        "early_stopping_target cannot end the run before its last step: 1 x eval_steps 10 is not less than 10"
+    )
     assert early in notes(config, num_samples=80)
     assert early not in notes(config, num_samples=800)

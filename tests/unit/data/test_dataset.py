@@ -92,18 +92,30 @@ USER = {"role": "user", "content": "hi"}
     [
         ("{", "not JSON: Expecting property name", "one JSON object a line"),
         ('{"messages": NaN}', "NaN is not JSON", None),
-        ('{"messages": [], "messages": []}', "the key 'messages' stands twice", None),
-        ("[" * 100_000, "nested too deeply", None),
-        ('{"messages": ' + "[" * 65 + "]" * 65 + "}", "nested too deeply, beyond 64 levels", "flatten it"),
+        ('{"messages": [], "messages": []}', "the key 'messages' appears twice", None),
+        ("[" * 100_000, "nested more than 64 levels deep", None),
+        ('{"messages": ' + "[" * 65 + "]" * 65 + "}", "nested more than 64 levels deep", "flatten it"),
         (
             '{"messages": [{"role": "user", "content": "a\\ud83d"}]}',
-            "messages[0].content: holds half a character, '\\ud83d'",
+            "messages[0].content: contains half a character, '\\ud83d'",
             "two \\u escapes make one",
         ),
-        (json.dumps({"messages": [USER], "sample_id": "\udfff"}), "sample_id: holds half a character", None),
-        (json.dumps({"messages": [USER], "rollout_extra": {"\ud800": 1}}), "rollout_extra: holds half", None),
-        (json.dumps({"messages": [USER], "tools": [{"a": ["\ud800"]}]}), "tools[0].a[0]: holds half", None),
-        ('{"ground_truth": 1e400}', "1e400 is too large a number", "or text"),
+        (
+            json.dumps({"messages": [USER], "sample_id": "\udfff"}),
+            "sample_id: contains half a character",
+            None,
+        ),
+        (
+            json.dumps({"messages": [USER], "rollout_extra": {"\ud800": 1}}),
+            "rollout_extra: contains half",
+            None,
+        ),
+        (
+            json.dumps({"messages": [USER], "tools": [{"a": ["\ud800"]}]}),
+            "tools[0].a[0]: contains half",
+            None,
+        ),
+        ('{"ground_truth": 1e400}', "1e400 is too large for a number", "or text"),
         ('{"ground_truth": ' + "9" * 5000 + "}", "a number of 5000 digits", "write it as text"),
         ("7", "expected a JSON object, found the number 7", None),
         ("{}", "messages: missing", '"role": "user"'),
@@ -197,15 +209,15 @@ def test_a_prompt_that_the_template_refuses_is_a_bad_row(tmp_path):
         raise EngineError("roles must alternate")
 
     path = write(tmp_path / "a.jsonl", row("a"))
-    with pytest.raises(DataError, match=r"a\.jsonl:1: .*chat template refuses them: roles must alternate"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: .*chat template rejects them: roles must alternate"):
         load_dataset(path, max_prompt_length=5, prompt_length=refuse)
 
 
 def test_repeated_prompts_and_keys_nobody_reads_are_noted(tmp_path):
     path = write(tmp_path / "a.jsonl", row("a"), row("b", answer=1), row("a", answer=2))
     assert load(path).notes == (
-        f"{path}: the key 'answer' of 2 rows is not handed to functions; move it into rollout_extra",
-        f"{path}: 1 prompts stand there before (first: row 3 repeats row 1)",
+        f"{path}: functions do not get the key 'answer' (rows that have it: 2); move it into rollout_extra",
+        f"{path}: prompts that repeat an earlier one: 1 (first: row 3 repeats row 1)",
     )
 
 
@@ -264,5 +276,5 @@ def test_several_files_are_one_dataset_in_their_order(tmp_path):
     both = joined(parts, id_of=lambda sample: sample.sample_id)
     assert [sample.messages[0]["content"] for sample in both.samples] == ["one 0", "one 1", "two 0", "two 1"]
     assert both.steps_per_epoch(4) == 1
-    with pytest.raises(DataError, match=r"two\.jsonl: sample_id: 'one-1' is also an id of .*one\.jsonl"):
+    with pytest.raises(DataError, match=r"two\.jsonl: sample_id: 'one-1' is also used in .*one\.jsonl"):
         joined([parts[0], replace(parts[1], samples=parts[0].samples)], id_of=lambda sample: sample.sample_id)

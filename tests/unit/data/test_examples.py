@@ -134,7 +134,7 @@ def test_candidates_of_one_score_teach_nothing_and_are_told(tmp_path: Path) -> N
     pair = {"messages": [user("?")], "chosen": "a", "rejected": "b"}
     dataset = load(tmp_path, DPO, pair, same)
     assert len(dataset) == 1
-    assert "1 rows teach nothing: no text, or equal scores (first: 2)" in dataset.notes[0]
+    assert "rows that teach nothing, without text or with equal scores: 1 (first: row 2)" in dataset.notes[0]
 
 
 def scored(*candidates) -> dict:
@@ -158,18 +158,18 @@ A, B = {"content": "a", "score": 1}, {"content": "b", "score": 0}
         (SFT, {"mesages": [user("1"), said("2")]}, "did you mean 'messages'?"),
         (SFT, "[1]", "expected a JSON object, found a list"),
         (SFT, "{", "not JSON"),
-        (DPO, {"messages": [user("1"), said("2")]}, "messages[1]: one answer alone is no preference"),
+        (DPO, {"messages": [user("1"), said("2")]}, "messages[1]: a single answer is not a preference"),
         (DPO, {"messages": [user("1")]}, "chosen: missing"),
         (DPO, {"messages": [user("1")], "chosen": "a"}, "rejected: missing"),
-        (DPO, {"messages": [user("1")], "chosen": "a", "rejected": "a"}, "is the same as rejected"),
+        (DPO, {"messages": [user("1")], "chosen": "a", "rejected": "a"}, "equals rejected"),
         (DPO, {"messages": [user("1")], "chosen": user("a"), "rejected": "b"}, "chosen.role: expected 'assistant'"),
         (DPO, {"messages": [user("1"), said("2")], "chosen": "a", "rejected": "b"}, "nothing to answer"),
         (DPO, {"messages": [user("1")], "chosen": 5, "rejected": "b"}, '(a text, or {"role": "assistant", "content":'),
-        (DPO, {"messages": [user("1")], "chosen": "\ud800", "rejected": "b"}, "chosen: holds half a character"),
+        (DPO, {"messages": [user("1")], "chosen": "\ud800", "rejected": "b"}, "chosen: contains half a character"),
         (DPO, "5", '"chosen": "It is 4.", "rejected": "No idea."}'),
-        (SFT, {"messages": [user("1"), said("\udc00")]}, "messages[1].content: holds half a character"),
+        (SFT, {"messages": [user("1"), said("\udc00")]}, "messages[1].content: contains half a character"),
         (SFT, {"messages": [user("1"), said("2")], "sample_id": [1]}, "sample_id: expected text, found a list"),
-        (CPT, {"text": "a\ud800b"}, "text: holds half a character"),
+        (CPT, {"text": "a\ud800b"}, "text: contains half a character"),
         (DPO, scored(A), "expected 2 to 5 candidates, found 1"),
         (DPO, scored(A, B, A, B, A, B), "expected 2 to 5 candidates, found 6"),
         (DPO, scored(A, {"content": "b"}), "choices[1].score: missing"),
@@ -205,8 +205,8 @@ def test_unread_keys_shortened_answers_and_overlap_are_told(tmp_path: Path) -> N
     shortens = CHATML.replace("message['content'] +", "message['content'].split('</think>')[-1] +")
     row = {"messages": [user("1"), said("<think>so</think>2")], "source": "web"}
     training = load(tmp_path, SFT, row, template=shortens)
-    assert "the key 'source' of 1 rows is not read" in training.notes[0]
-    assert "leaves out a part of an answer (first: row 1)" in training.notes[1]
+    assert "the key 'source' is not read (rows that have it: 1)" in training.notes[0]
+    assert "leaves out part of an answer, which is not taught: 1 (first: row 1)" in training.notes[1]
     held_out = load(tmp_path, SFT, row, {"messages": [user("3"), said("4")]}, template=shortens, name="held")
     [note] = overlap_notes(training, held_out)
     assert "1 of 2 rows are also in" in note

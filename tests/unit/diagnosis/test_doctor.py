@@ -44,8 +44,7 @@ def test_every_rule_has_its_words_and_every_words_their_rule():
     assert set(ALL_RULES) == set(RULES)
     for text in RULES.values():
         for words in (text.title, text.cause, text.advice):
-            assert words.en
-            assert words.zh
+            assert words.render("zh") != words
 
 
 def curve(doctor, name, values, first_step=1):

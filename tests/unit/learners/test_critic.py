@@ -16,7 +16,7 @@ from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
 from strop.learners.local import critic as critic_module
 from strop.rl.batch import pack
-from strop.rl.gae import gae_measures, with_gae
+from strop.rl.gae import gae_metrics, with_gae
 from strop.schema.batch import Batch, Pack
 from strop.tracing.metrics import check_names
 
@@ -189,7 +189,7 @@ def test_it_learns_to_tell_prompts_apart_where_they_tell_the_return():
     for step in range(1, 41):
         made = batch(mini_batch(*told_by_the_prompt(step)), step=step)
         made = with_gae(made, ours.values(made), gamma=1.0, lam=1.0)
-        explained.append(gae_measures(made)["critic/vf_explained_var"])
+        explained.append(gae_metrics(made)["critic/vf_explained_var"])
         ours.update(made)
     assert explained[0] == pytest.approx(0, abs=1e-4)
     assert median(explained[-9:]) > 0.8, explained

@@ -22,7 +22,9 @@ def test_what_a_download_writes_is_told_on_the_way(tmp_path: Path) -> None:
         if len(told) > 1:
             heard[len(told) - 2].set()
 
-    with telling_growth(tell, "fetching m (93 MB, once)", tmp_path, total=93 * MB, look_s=0.005):
+    with telling_growth(
+        tell, "fetching m (93 MB, once)", tmp_path, growing="fetching m", total=93 * MB, look_s=0.005
+    ):
         with (tmp_path / "part").open("wb") as file:
             file.truncate(31 * MB)
             assert heard[0].wait(20)

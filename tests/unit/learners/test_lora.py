@@ -17,9 +17,9 @@ from strop.algorithms import algorithm_names
 from strop.config.job import HyperParameters
 from strop.errors import ModelError
 from strop.learners.local import llama
-from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.forward import tree_logprobs
 from strop.learners.local.lora import Adapter
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.packed_trees import pack_trees
 
 # PEFT asks transformers by a name that is about to change.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
@@ -71,10 +71,10 @@ def gradients(of: Learner) -> dict[str, torch.Tensor]:
 
 
 def one_backward(of: Learner, *, as_module: bool = False) -> torch.Tensor:
-    [forest] = make_forests([GROUP], max_nodes=10_000)
+    [trees] = pack_trees([GROUP], max_nodes=10_000)
     of._optimizer.zero_gradients()
     with of._adapter.dropping():
-        logprobs_E, _ = forest_logprobs(of.weights(), forest, as_module=as_module)
+        logprobs_E, _ = tree_logprobs(of.weights(), trees, as_module=as_module)
         (logprobs_E * torch.linspace(-1, 1, len(logprobs_E))).sum().backward()
     return logprobs_E.detach()
 
@@ -87,8 +87,8 @@ def test_gradients_are_those_of_peft(targets, as_module: bool) -> None:
     assert llama.supports(ours.weights())
     ours_E = one_backward(ours, as_module=as_module)
     theirs = as_peft(tiny_llama().double(), ours._adapter).eval()
-    [forest] = make_forests([GROUP], max_nodes=10_000)
-    theirs_E, _ = forest_logprobs(theirs.base_model.model, forest, as_module=True)
+    [trees] = pack_trees([GROUP], max_nodes=10_000)
+    theirs_E, _ = tree_logprobs(theirs.base_model.model, trees, as_module=True)
     (theirs_E * torch.linspace(-1, 1, len(theirs_E))).sum().backward()
     torch.testing.assert_close(ours_E, theirs_E.detach(), rtol=0, atol=1e-6)
     found = gradients(ours)
@@ -108,8 +108,8 @@ def test_other_families_go_through_their_modules_with_the_same_gradients(family:
     randomise(ours._adapter)
     one_backward(ours)
     theirs = as_peft(tiny_model(family).double(), ours._adapter).eval()
-    [forest] = make_forests([GROUP], max_nodes=10_000)
-    theirs_E, _ = forest_logprobs(theirs.base_model.model, forest, as_module=True)
+    [trees] = pack_trees([GROUP], max_nodes=10_000)
+    theirs_E, _ = tree_logprobs(theirs.base_model.model, trees, as_module=True)
     (theirs_E * torch.linspace(-1, 1, len(theirs_E))).sum().backward()
     for name in ours._adapter.sites:
         layer = theirs.get_submodule(f"base_model.model.{name}")
@@ -122,14 +122,14 @@ def test_dropout_drops_what_pefts_drops() -> None:
     ours = learner(tiny_llama().double(), lora_dropout=0.5)
     randomise(ours._adapter)
     theirs = as_peft(tiny_llama().double(), ours._adapter).train()
-    [forest] = make_forests([GROUP], max_nodes=10_000)
+    [trees] = pack_trees([GROUP], max_nodes=10_000)
     torch.manual_seed(3)
     ours_E = one_backward(ours, as_module=True)
     torch.manual_seed(3)
-    theirs_E, _ = forest_logprobs(theirs.base_model.model, forest, as_module=True)
+    theirs_E, _ = tree_logprobs(theirs.base_model.model, trees, as_module=True)
     (theirs_E * torch.linspace(-1, 1, len(theirs_E))).sum().backward()
     torch.testing.assert_close(ours_E, theirs_E.detach(), rtol=0, atol=1e-6)
-    without = forest_logprobs(ours.weights(), forest)[0].detach()
+    without = tree_logprobs(ours.weights(), trees)[0].detach()
     assert (ours_E - without).abs().max() > 1e-3
     for name in ours._adapter.sites:
         layer = theirs.get_submodule(f"base_model.model.{name}")

@@ -15,7 +15,7 @@ from strop.config.job import HyperParameters
 from strop.errors import ModelError
 from strop.learners.local import policy
 from strop.learners.local.objective import distilled
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.teacher import Teacher
 from strop.rl.batch import pack
 from strop.rl.update import with_rows
@@ -68,14 +68,14 @@ def taken_logprobs(model, packed) -> torch.Tensor:
 def test_the_advantage_of_a_token_is_teacher_minus_old_logprob():
     judge = teacher()
     [known] = with_rows([GROUP], teacher_logprobs=judge.score([GROUP]).logprobs)
-    [forest] = make_forests([known], max_nodes=1000)
+    [trees] = pack_trees([known], max_nodes=1000)
     model = tiny_model("llama", seed=1).double()
     old = taken_logprobs(model, GROUP)
-    old_ST = torch.zeros(forest.mask_ST.shape, dtype=torch.float64)
-    old_ST[forest.mask_ST] = old
-    advantages_ST, metrics = distilled(forest, old_ST, num_tokens=13)
+    old_ST = torch.zeros(trees.mask_ST.shape, dtype=torch.float64)
+    old_ST[trees.mask_ST] = old
+    advantages_ST, metrics = distilled(trees, old_ST, num_tokens=13)
     expected = taken_logprobs(tiny_model("llama", seed=7).double(), GROUP) - old
-    torch.testing.assert_close(advantages_ST[forest.mask_ST], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(advantages_ST[trees.mask_ST], expected, rtol=0, atol=1e-6)
     assert metrics == {
         "actor/distillation/loss": pytest.approx(-expected.mean().item(), abs=1e-6),
         "trace/distillation/valid_token_rate": 1.0,
@@ -173,13 +173,13 @@ def test_tokens_beyond_the_teachers_vocabulary_and_what_follows_them_teach_nothi
     small.resize_token_embeddings(100, mean_resizing=False)
     judge = teacher(small)
     packed = pack([sequence([5, 6], [7, 150, 8], rollout_id="a"), sequence([5, 6], [9, 10], rollout_id="b")])
-    [forest] = make_forests([packed], max_nodes=100)
-    _, known_E = judge.logprobs(forest)
-    rows = [known_E[forest.sequence_edges_ST[row]][forest.mask_ST[row]].tolist() for row in range(2)]
+    [trees] = pack_trees([packed], max_nodes=100)
+    _, known_E = judge.logprobs(trees)
+    rows = [known_E[trees.sequence_edges_ST[row]][trees.mask_ST[row]].tolist() for row in range(2)]
     assert rows == [[True, False, False], [True, True]]
     [answered] = with_rows([packed], teacher_logprobs=judge.score([packed]).logprobs)
-    [forest] = make_forests([answered], max_nodes=100)
-    advantages_ST, metrics = distilled(forest, torch.full((2, 3), -1.0).double(), num_tokens=5)
+    [trees] = pack_trees([answered], max_nodes=100)
+    advantages_ST, metrics = distilled(trees, torch.full((2, 3), -1.0).double(), num_tokens=5)
     assert advantages_ST[0, 1:].tolist() == [0.0, 0.0]
     assert metrics["trace/distillation/valid_token_rate"] == pytest.approx(0.6)
     assert metrics["trace/distillation/missing_token_rate"] == pytest.approx(0.4)

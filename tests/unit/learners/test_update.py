@@ -19,8 +19,9 @@ from fakes.model import tiny_llama
 from fakes.packs import batch, mini_batch, random_pack, sequence
 from strop.algorithms import algorithm_names
 from strop.learners.local import policy
-from strop.learners.local.forward import forest_logprobs
+from strop.learners.local.forward import tree_logprobs
 from strop.rl.batch import pack
+from strop.schema.batch import LossNormalizer
 
 
 @pytest.mark.parametrize("algorithm", ["gspo", "grpo"])
@@ -50,7 +51,7 @@ def test_the_gradient_is_that_of_the_formula_at_ratio_one(algorithm: str):
 
 def test_one_mini_batch_has_ratio_one_and_needs_no_pass_for_old_logprobs(monkeypatch: pytest.MonkeyPatch):
     passes = []
-    monkeypatch.setattr(policy, "forest_logprobs", lambda *given: passes.append(1) or forest_logprobs(*given))
+    monkeypatch.setattr(policy, "tree_logprobs", lambda *given: passes.append(1) or tree_logprobs(*given))
     metrics = learner().update(batch(mini_batch(GROUP, OTHER)))
     assert len(passes) == 1
     assert metrics["actor/ppo_kl"] == 0
@@ -104,8 +105,8 @@ def test_a_flat_group_is_not_computed_but_weighs_in_the_normaliser(monkeypatch: 
     nodes = []
     monkeypatch.setattr(
         policy,
-        "forest_logprobs",
-        lambda model, one: nodes.append(one.num_nodes) or forest_logprobs(model, one),
+        "tree_logprobs",
+        lambda model, one: nodes.append(one.num_nodes) or tree_logprobs(model, one),
     )
     alone, beside = learner(max_grad_norm=1e9), learner(max_grad_norm=1e9)
     norm_alone = alone.update(batch(mini_batch(GROUP)))["actor/grad_norm"]
@@ -247,3 +248,20 @@ def test_every_reported_metric_is_declared():
     ours = learner(kl_loss_coef=0.1, entropy_coeff=0.1, rollout_is="token", rollout_rs="token")
     reported = ours.update(batch(mini_batch(GROUP), mini_batch(OTHER)))
     assert set(reported) <= {metric.name for metric in all_metrics()}
+
+
+def test_gradients_of_the_parts_of_an_update_add_up_until_a_step_uses_them():
+    whole, parts = learner(max_grad_norm=1e9), learner(max_grad_norm=1e9)
+    normalizer = LossNormalizer(num_tokens=26, num_rollouts=6)
+    whole.forward_backward([GROUP, OTHER], normalizer)
+    for one in (GROUP, OTHER):
+        parts.forward_backward([one], normalizer)
+    steps = [one.optim_step(1e-3, max_grad_norm=1e9) for one in (whole, parts)]
+    assert steps[0].applied
+    assert steps[1].grad_norm == pytest.approx(steps[0].grad_norm, rel=1e-9)
+    assert largest_difference(weights(whole), weights(parts)) < 1e-9
+    # What is summed next begins at 0.
+    whole.forward_backward([OTHER], normalizer)
+    first = whole.optim_step(0.0, max_grad_norm=1e9).grad_norm
+    whole.forward_backward([OTHER], normalizer)
+    assert whole.optim_step(0.0, max_grad_norm=1e9).grad_norm == pytest.approx(first, rel=1e-9)

@@ -17,17 +17,17 @@ from fakes.learning import (
     with_behaviour,
 )
 from fakes.packs import batch, mini_batch
-from strop.learners.local.forward import forest_logprobs
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.forward import tree_logprobs
+from strop.learners.local.packed_trees import pack_trees
 from strop.rl.batch import pack
 
 
 def test_entropy_is_that_of_the_sampling_temperature_at_the_start_of_the_step():
     ours = learner()
-    [forest] = make_forests([GROUP], max_nodes=1000)
+    [trees] = pack_trees([GROUP], max_nodes=1000)
     with torch.no_grad():
-        _, entropies_E = forest_logprobs(ours.weights(), forest)
-    expected = entropies_E[forest.sequence_edges_ST][forest.mask_ST].mean().item()
+        _, entropies_E = tree_logprobs(ours.weights(), trees)
+    expected = entropies_E[trees.sequence_edges_ST][trees.mask_ST].mean().item()
     assert ours.update(batch(mini_batch(GROUP)))["actor/entropy"] == pytest.approx(expected, abs=1e-9)
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-from strop.rl.counters import COUNTED, counted_since
+from strop.rl.metrics import COUNTED, counted_since
 from strop.tracing.metrics import check_names
 
 

@@ -71,13 +71,13 @@ def test_each_round_asks_for_what_is_missing_until_the_batch_is_full_or_the_roun
     found.add([group("f", 0.0, 0.0)])
     assert (found.missing, [one.group_id for one in found.kept]) == (0, ["a", "e"])
     assert len(found.sampled) == 6
-    assert found.measures() == {"group/refill_rounds": 2.0, "group/filtered": 3.0, "group/trained": 2.0}
+    assert found.metrics() == {"group/refill_rounds": 2.0, "group/filtered": 3.0, "group/trained": 2.0}
 
 
 def test_a_step_that_does_not_filter_keeps_everything_and_measures_nothing():
     found = GroupFilter(batch_size=2, filters=False, max_rounds=10)
     found.add([group("a", 1.0, 1.0), group("b", None, None)])
-    assert (found.missing, len(found.kept), found.measures()) == (0, 2, {})
+    assert (found.missing, len(found.kept), found.metrics()) == (0, 2, {})
     assert shortage(found, step=1, data_is_through=False) is None
 
 

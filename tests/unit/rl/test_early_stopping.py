@@ -138,7 +138,7 @@ async def test_a_run_that_ended_early_is_through_unless_the_target_is_raised(tmp
 )
 def test_which_validations_have_reached_it(validations, step, count, lower, reached):
     hyper = HyperParameters(early_stopping_target=0.9, early_stopping_count=count)
-    at = TrainState(made_from={}, step=step, validations=validations)
+    at = TrainState(fingerprint={}, step=step, validations=validations)
     assert at.has_reached(hyper, lower_is_better=lower) is reached
     unmoved = replace(at, idle=step - step // 2, skipped=step // 2)
     assert not unmoved.has_reached(hyper, lower_is_better=lower)

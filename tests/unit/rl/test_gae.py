@@ -12,7 +12,7 @@ from fakes.packs import batch, mini_batch, sequence
 from strop.errors import TrainingError
 from strop.rl import advantage
 from strop.rl.batch import pack
-from strop.rl.gae import gae, gae_measures, whiten, with_gae
+from strop.rl.gae import gae, gae_metrics, whiten, with_gae
 from strop.tracing.metrics import check_names
 
 numbers = st.floats(-3, 3)
@@ -122,7 +122,7 @@ def test_the_largest_rewards_have_finite_advantages_and_returns():
         (pytest.approx(0.5**0.5),),
         (pytest.approx(-(0.5**0.5)),),
     ]
-    assert all(math.isfinite(value) or math.isnan(value) for value in gae_measures(made).values())
+    assert all(math.isfinite(value) or math.isnan(value) for value in gae_metrics(made).values())
 
 
 @given(st.lists(numbers, min_size=3, max_size=20, unique=True))
@@ -203,19 +203,19 @@ def test_a_value_that_is_not_finite_ends_the_step(value: float):
 
 
 def test_measures_by_hand():
-    measures = gae_measures(judged_batch())
-    check_names(measures)
+    metrics = gae_metrics(judged_batch())
+    check_names(metrics)
     returns, values = [1.0, 1.0, 0.0, 0.5, 0.5], [0.5, 0.25, 0.5, 0.0, 1.0]
-    assert measures["critic/returns/mean"] == pytest.approx(0.6)
-    assert (measures["critic/returns/max"], measures["critic/returns/min"]) == (1.0, 0.0)
-    assert measures["critic/values/mean"] == pytest.approx(0.45)
-    assert (measures["critic/values/max"], measures["critic/values/min"]) == (1.0, 0.0)
-    assert measures["critic/advantages/mean"] == pytest.approx(0.0, abs=1e-9)
+    assert metrics["critic/returns/mean"] == pytest.approx(0.6)
+    assert (metrics["critic/returns/max"], metrics["critic/returns/min"]) == (1.0, 0.0)
+    assert metrics["critic/values/mean"] == pytest.approx(0.45)
+    assert (metrics["critic/values/max"], metrics["critic/values/min"]) == (1.0, 0.0)
+    assert metrics["critic/advantages/mean"] == pytest.approx(0.0, abs=1e-9)
     missed = np.var(np.subtract(returns, values), ddof=1)
     expected = 1 - missed / (np.var(returns, ddof=1) + 1e-5)
-    assert measures["critic/vf_explained_var"] == pytest.approx(expected)
+    assert metrics["critic/vf_explained_var"] == pytest.approx(expected)
     assert expected < 0  # these values are worse than a constant
 
 
 def test_measures_of_nothing_are_no_numbers():
-    assert all(math.isnan(value) for value in gae_measures(batch()).values())
+    assert all(math.isnan(value) for value in gae_metrics(batch()).values())

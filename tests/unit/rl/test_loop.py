@@ -68,7 +68,7 @@ async def test_mini_batches_are_cut_by_prompts(bench):
 
 async def test_weights_are_live_before_the_first_rollout_and_after_every_update(bench):
     await bench.train(job(max_steps=3))
-    assert bench.publisher.published == [0, 1, 2, 3]
+    assert bench.weight_sync.pushed == [0, 1, 2, 3]
     assert bench.recorder.checkpoints[-1]["policy_version"] == 3
 
 
@@ -167,7 +167,7 @@ async def test_tokens_are_counted(bench):
 async def test_notes_are_recorded_before_any_work(bench):
     await bench.train(job(max_steps=1), validation=rows(3))
     texts = [message for kind, message, _ in bench.recorder.events if kind == "note"]
-    assert "one mini-batch and one epoch: the ratio is 1, clipping cannot bind" in texts
+    assert "one mini-batch and one epoch: the ratio is always 1, so clipping never applies" in texts
     assert any("3 of 3 prompts are also in train.jsonl" in text for text in texts)
 
 
@@ -188,11 +188,11 @@ async def test_the_engine_lets_go_of_its_weights_while_they_change_and_has_them_
     update, policy = bench.learner.update, bench.capture.policy
 
     def watched_update(batch):
-        seen.append(("update", bench.publisher.live))
+        seen.append(("update", bench.weight_sync.live))
         return update(batch)
 
     def watched_policy(sampling, messages):
-        seen.append(("rollout", bench.publisher.live))
+        seen.append(("rollout", bench.weight_sync.live))
         return policy(sampling, messages)
 
     bench.learner.update, bench.capture.policy = watched_update, watched_policy
@@ -208,7 +208,7 @@ async def test_equal_rewards_are_counted_and_update_nothing(tmp_path):
     with pytest.raises(NothingLearned):
         await bench.train(job(max_steps=2))
     assert bench.learner.batches == []
-    assert bench.publisher.published == [0]
+    assert bench.weight_sync.pushed == [0]
     assert bench.recorder.kinds().count("step_without_gradient") == 2
     assert bench.recorder.values[1]["group/frac_zero_std"] == 1.0
     assert "timing/s/update_actor" not in bench.recorder.values[1]

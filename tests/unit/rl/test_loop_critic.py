@@ -8,8 +8,8 @@ from fakes.capture import FakeCapture
 from fakes.critic import FakeCritic, sequences_in
 from fakes.functions import FakeFunctions, last_digit, one_call_agent
 from fakes.learner import FakeCheckpoints, FakeLearner
-from fakes.publisher import FakePublisher
 from fakes.recorder import FakeRecorder
+from fakes.weight_sync import FakeWeightSync
 from strop.config.job import JobConfig
 from strop.data.dataset import Dataset
 from strop.errors import TrainingError
@@ -45,16 +45,16 @@ class Bench:
         self.functions = FakeFunctions(agent=one_call_agent(self.capture), right=right)
         self.learner, self.critic = FakeLearner(), FakeCritic()
         self.recorder = FakeRecorder()
-        self.publisher = FakePublisher(self.learner)
+        self.weight_sync = FakeWeightSync()
 
     async def train(self, config: JobConfig):
-        machines = Backends(
-            capture=self.capture,
+        backends = Backends(
+            gateway=self.capture,
             functions=self.functions,
             learner=self.learner,
             critic=self.critic,
             checkpoints=FakeCheckpoints(self.learner),
-            publisher=self.publisher,
+            weight_sync=self.weight_sync,
             recorder=self.recorder,
         )
         samples = tuple(
@@ -62,7 +62,7 @@ class Bench:
             for row in range(8)
         )
         data = Dataset(path=Path("train.jsonl"), samples=samples)
-        return await train(config, machines, data, None, job_id="job", folder=self.folder, stop=StopFlag())
+        return await train(config, backends, data, None, job_id="job", folder=self.folder, stop=StopFlag())
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def test_while_the_critic_is_warmed_up_the_policy_stays(bench):
     await bench.train(job(max_steps=3, critic_warmup=2))
     assert [batch.step for batch in bench.critic.batches] == [1, 2, 3]
     assert [batch.step for batch in bench.learner.batches] == [3]
-    assert bench.publisher.published == [0, 0, 0, 1]  # the engine lets go of its weights for the critic, too
+    assert bench.weight_sync.pushed == [0, 0, 0, 1]  # the engine lets go of its weights for the critic, too
     assert "timing/s/update_actor" not in bench.recorder.values[2]
     assert "step_without_gradient" not in bench.recorder.kinds()
 

@@ -114,11 +114,11 @@ async def test_a_learner_that_fails_fails_the_run_and_saves_nothing(bench):
 
 
 async def test_weights_that_do_not_arrive_fail_the_run(bench):
-    bench.publisher.version = 5
+    bench.weight_sync.version = 5
     original = bench.learner.update
 
     def update(batch):
-        bench.publisher.version = 4
+        bench.weight_sync.version = 4
         return original(batch)
 
     bench.learner.update = update

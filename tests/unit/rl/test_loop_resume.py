@@ -132,7 +132,7 @@ async def test_resuming_publishes_what_was_loaded_before_any_rollout(tmp_path):
     half = await first.train(job())
     second = Bench(tmp_path)
     await second.train(job(), resume_from=half.checkpoint)
-    assert second.publisher.published == [2, 3, 4]
+    assert second.weight_sync.pushed == [2, 3, 4]
     assert ("resumed", "goes on after step 2", 2) in second.recorder.events
 
 

@@ -8,12 +8,13 @@ import pytest
 from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch
 from strop.rl.metrics import (
-    batch_measures,
+    batch_metrics,
     response_length,
-    rollout_measures,
-    timing_measures,
+    rollout_metrics,
+    timing_metrics,
     total_length,
-    validation_measures,
+    validation_metrics,
+    version_metrics,
 )
 from strop.schema.function import TaskStatus
 from strop.schema.sample import Sample
@@ -104,14 +105,14 @@ def measured(prefix, values):
 
 @pytest.fixture
 def values():
-    return rollout_measures(GROUPS, epoch=2, max_prompt_length=6)
+    return rollout_metrics(GROUPS, epoch=2, max_prompt_length=6)
 
 
 def test_every_measured_name_is_declared(values):
     check_names(values)
-    check_names(batch_measures(build_batch(1, GROUPS, step_advantages("grpo", GROUPS), mini_batch_size=3)))
-    check_names(timing_measures(dict.fromkeys(PHASES, 1.0), GROUPS, trained_tokens=1))
-    check_names(validation_measures(GROUPS))
+    check_names(batch_metrics(build_batch(1, GROUPS, step_advantages("grpo", GROUPS), mini_batch_size=3)))
+    check_names(timing_metrics(dict.fromkeys(PHASES, 1.0), GROUPS, trained_tokens=1))
+    check_names(validation_metrics(GROUPS))
 
 
 def test_scores_weigh_scored_trajectories_alike_and_leave_out_failed_ones(values):
@@ -147,7 +148,7 @@ def test_prompt_lengths_are_of_the_first_turn(values):
     assert values["trajectory/prompt_length/max"] == 6.0
     assert values["trajectory/prompt_length/min"] == 2.0
     assert values["trajectory/prompt_length/clip_ratio"] == pytest.approx(3 / 6)
-    assert "trajectory/prompt_length/clip_ratio" not in rollout_measures(GROUPS, epoch=0)
+    assert "trajectory/prompt_length/clip_ratio" not in rollout_metrics(GROUPS, epoch=0)
 
 
 def test_turns_and_sampled_tokens_are_counted_over_all_trajectories(values):
@@ -207,7 +208,7 @@ def test_groups_are_mixed_or_all_equal_or_lost(values):
 
 def test_equal_rewards_below_a_half_are_all_bad_up_to_rounding():
     bad = group("g", replace(SHORT, reward=0.1 + 0.2), replace(SAME, reward=0.3))
-    assert without_pass_at_k(measured("group/", rollout_measures((bad,), epoch=0))) == pytest.approx(
+    assert without_pass_at_k(measured("group/", rollout_metrics((bad,), epoch=0))) == pytest.approx(
         {"frac_zero_std": 1.0, "frac_all_good": 0.0, "frac_all_bad": 1.0, "frac_mixed": 0.0, "dropped": 0.0}
     )
 
@@ -222,7 +223,7 @@ def test_error_rates_are_shares_of_all_rollouts_and_known_codes_show_a_zero(valu
 
 def test_a_code_that_a_function_chose_is_measured_too():
     odd = group("g", replace(CRASHED, error_code="quota"), replace(CRASHED, error_code=None))
-    rates = measured("function/error_rate/", rollout_measures((odd,), epoch=0))
+    rates = measured("function/error_rate/", rollout_metrics((odd,), epoch=0))
     assert (rates["quota"], rates["failed"]) == (0.5, 0.5)
 
 
@@ -238,15 +239,14 @@ def test_latencies_are_means_of_one_trajectory(values):
 
 
 def test_nothing_measured_is_nan_and_never_zero():
-    values = rollout_measures((), epoch=0)
-    stale = (f"fully_async/count/stale_{what}_processed" for what in ("samples", "trajectory"))
-    counts = {"trace/training/epoch", "group/dropped", *stale}
+    values = rollout_metrics((), epoch=0)
+    counts = {"trace/training/epoch", "group/dropped"}
     assert {name for name, value in values.items() if not math.isnan(value)} == counts
-    assert all(math.isnan(value) for value in validation_measures(()).values())
+    assert all(math.isnan(value) for value in validation_metrics(()).values())
 
 
 def test_a_step_in_which_all_failed_has_no_rewards_but_counts_the_failures():
-    values = rollout_measures((group("g", CRASHED, CRASHED),), epoch=0)
+    values = rollout_metrics((group("g", CRASHED, CRASHED),), epoch=0)
     assert values["critic/rewards/mean"] == NAN
     assert values["trajectory/prompt_length/max"] == NAN
     assert values["trace/success_rate/reward/avg"] == NAN
@@ -263,7 +263,7 @@ def test_sequences_and_loss_tokens_are_those_of_the_batch():
     )
     groups = (group("g1", TWO_TURNS, broken),)
     batch = build_batch(1, groups, step_advantages("grpo", groups), mini_batch_size=1)
-    assert batch_measures(batch) == {"trajectory/num_sequences/mean": 1.5, "perf/loss_tokens": 7.0}
+    assert batch_metrics(batch) == {"trajectory/num_sequences/mean": 1.5, "perf/loss_tokens": 7.0}
 
 
 PHASES = (
@@ -274,7 +274,7 @@ PHASES = (
 
 def test_tokens_are_divided_by_the_seconds_of_their_phase():
     timings = {"step": 8.0, "rollout": 4.0, "update_actor": 2.0}
-    values = timing_measures(timings, GROUPS, trained_tokens=20, num_devices=2)
+    values = timing_metrics(timings, GROUPS, trained_tokens=20, num_devices=2)
     # contexts 10 7 0 7 8 7 3, responses 6 3 0 1 2 1 1, sampled 3 3 0 1 2 1 1
     assert values == pytest.approx(
         {
@@ -296,7 +296,7 @@ def test_tokens_are_divided_by_the_seconds_of_their_phase():
 
 
 def test_a_phase_that_was_not_timed_gives_no_rate():
-    values = timing_measures({"rollout": 4.0}, (), trained_tokens=0)
+    values = timing_metrics({"rollout": 4.0}, (), trained_tokens=0)
     for name in ("perf/throughput", "perf/time_per_step", "timing/ms/update_actor_per_token"):
         assert values[name] == NAN
     assert values["timing/ms/gen_per_token"] == NAN
@@ -304,7 +304,7 @@ def test_a_phase_that_was_not_timed_gives_no_rate():
 
 def test_a_failed_validation_rollout_is_counted_and_is_no_zero():
     groups = (group("v1", TWO_TURNS), group("v2", CUT), group("v3", CRASHED), group("v4", SHORT))
-    assert validation_measures(groups) == pytest.approx(
+    assert validation_metrics(groups) == pytest.approx(
         {
             "validation/data/reward/mean@1": 0.5,
             "validation/data/reward/accuracy/mean@1": 0.5,
@@ -318,7 +318,7 @@ def test_a_failed_validation_rollout_is_counted_and_is_no_zero():
 
 def test_samples_weigh_alike_however_many_rollouts_they_have():
     groups = (group("v1", TWO_TURNS, replace(TWO_TURNS, reward=0.5)), group("v2", CUT))
-    values = validation_measures(groups, source="held_out")
+    values = validation_metrics(groups, source="held_out")
     assert values["validation/held_out/reward/mean@1"] == pytest.approx((0.75 + 0.0) / 2)
 
 
@@ -327,25 +327,47 @@ def test_pass_at_k_is_the_chance_that_one_of_k_answers_is_good():
     # One good of four: 1 - C(3,1)/C(4,1) = 1/4, 1 - C(3,2)/C(4,2) = 1/2, and all four hold it. None good: 0.
     one_of_four = group("a", *(member(f"a{n}", right, reward=float(n == 0)) for n in range(4)))
     none = group("b", *(member(f"b{n}", wrong, reward=0.25) for n in range(4)))
-    values = rollout_measures([one_of_four, none], epoch=0)
+    values = rollout_metrics([one_of_four, none], epoch=0)
     found = {name: value for name, value in values.items() if "pass@k" in name}
     assert found == {"group/pass@k/1": 0.125, "group/pass@k/2": 0.25, "group/pass@k/4": 0.5}
     check_names(found)
 
 
-def test_staleness_counts_versions_behind_the_newest_token_of_the_step():
-    def sampled(rollout_id, *versions):
-        return member(
-            rollout_id, replace(turn([1], [2] * len(versions)), policy_versions=versions), reward=1.0
-        )
+def sampled_at(rollout_id, *versions):
+    return member(rollout_id, replace(turn([1], [2] * len(versions)), policy_versions=versions), reward=1.0)
 
-    values = rollout_measures([group("a", sampled("r1", 5, 5), sampled("r2", 3, 4, 5))], epoch=0)
-    expected = {
-        "trajectory/staleness/mean": 1.0,
-        "trajectory/staleness/max": 2.0,
+
+def test_staleness_counts_versions_behind_the_newest_token_of_the_step():
+    values = rollout_metrics([group("a", sampled_at("r1", 5, 5), sampled_at("r2", 3, 4, 5))], epoch=0)
+    expected = {"trajectory/staleness/mean": 1.0, "trajectory/staleness/max": 2.0}
+    assert {name: values[name] for name in expected} == expected
+
+
+def test_a_step_sampled_ahead_is_behind_the_weights_it_is_learned_from():
+    groups = [
+        group("a", sampled_at("r1", 5, 5), sampled_at("r2", 3, 4, 5)),
+        group("b", sampled_at("r3", 6)),
+    ]
+    values = version_metrics(groups, learned_at=6)
+    assert values == {
+        "trajectory/staleness/mean": (1 + 3 + 0) / 3,
+        "trajectory/staleness/max": 3.0,
+        "fully_async/count/stale_samples_processed": 1.0,
+        "fully_async/count/stale_trajectory_processed": 2.0,
         "fully_async/partial/total_partial_num": 1.0,
-        "fully_async/partial/partial_ratio": 0.5,
+        "fully_async/partial/partial_ratio": 1 / 3,
         "fully_async/partial/max_partial_span": 2.0,
     }
-    assert {name: values[name] for name in expected} == expected
-    check_names(expected)
+    check_names(values)
+
+
+def test_what_could_only_be_0_is_not_told_of_a_step_that_sampled_with_the_newest_weights():
+    values = rollout_metrics([group("a", sampled_at("r1", 5, 5))], epoch=0)
+    assert not [name for name in values if "stale_" in name or "/partial/" in name]
+
+
+def test_the_learner_is_idle_for_as_long_as_it_waits():
+    took = {"step": 10.0, "rollout": 12.0, "reward": 1.0}
+    ahead = timing_metrics(took, [], trained_tokens=1, waited_s=2.0)
+    assert ahead["fully_async/trainer/idle_ratio"] == 0.2
+    assert ahead["fully_async/rollouter/idle_ratio"] == 0.0  # it sampled throughout, and before

@@ -42,10 +42,10 @@ class Bench:
         self.recorder = FakeRecorder(on=lambda entry: self.stop.set() if entry == self.stop_at else None)
 
     async def train(self, config=None, training=None, validation=None, **options):
-        machines = OfflineBackends(learner=self.learner, checkpoints=self.checkpoints, recorder=self.recorder)
+        backends = OfflineBackends(learner=self.learner, checkpoints=self.checkpoints, recorder=self.recorder)
         return await train_offline(
             config or job(),
-            machines,
+            backends,
             training or rows(8),
             validation or rows(3, "held"),
             job_id="job",

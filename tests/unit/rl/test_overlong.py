@@ -9,7 +9,7 @@ from strop.rl.advantage import step_advantages
 from strop.rl.batch import build_batch, repeat
 from strop.rl.overlong import (
     LengthPlan,
-    length_measures,
+    length_metrics,
     length_plan,
     masked_rollouts,
     overlong_penalty,
@@ -149,12 +149,12 @@ def test_what_length_cost_is_measured_where_it_costs_anything():
     members = [rollout(0, turn(90)), rollout(1, turn(12, CUT))]
     groups = [group(*members)]
     shaped = shape_rewards(groups, plan())
-    assert length_measures(shaped, frozenset(), plan()) == {"critic/overlong_penalty/mean": -0.75}
+    assert length_metrics(shaped, frozenset(), plan()) == {"critic/overlong_penalty/mean": -0.75}
     masking = plan(buffer=0, truncation="mask")
     masked = masked_rollouts(groups, masking)
-    assert length_measures(groups, masked, masking) == {"trajectory/masked_ratio": 0.5}
-    assert length_measures(groups, frozenset(), plan(buffer=0)) == {}
-    assert math.isnan(length_measures([], frozenset(), plan())["critic/overlong_penalty/mean"])
+    assert length_metrics(groups, masked, masking) == {"trajectory/masked_ratio": 0.5}
+    assert length_metrics(groups, frozenset(), plan(buffer=0)) == {}
+    assert math.isnan(length_metrics([], frozenset(), plan())["critic/overlong_penalty/mean"])
 
 
 @pytest.mark.parametrize(

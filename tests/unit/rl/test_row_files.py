@@ -95,7 +95,7 @@ def test_a_packed_file_may_not_unpack_without_end(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(row_files, "MAX_UNPACKED_BYTES", 5000)
     path = tmp_path / "rows.gz"
     path.write_bytes(gzip.compress(b"x" * 10**6))
-    with pytest.raises(DataError, match="a line of more than"):
+    with pytest.raises(DataError, match="a line longer than"):
         list(numbered_lines(path))
     path.write_bytes(gzip.compress((b"x" * 99 + b"\n") * 100))
     with pytest.raises(DataError, match="unpacks to more than"):
@@ -134,7 +134,7 @@ def test_rows_of_ark_are_read_as_they_are(tmp_path: Path) -> None:
     assert sample.ground_truth == "2"
     assert problems_of(tmp_path, row | {"extra": 7}) == ["extra: expected an object, found the number 7"]
     assert problems_of(tmp_path, row | {"rollout_extra": {"a": 1}}) == [
-        "extra: stands beside rollout_extra, which is the same column"
+        "extra: is the same column as rollout_extra, which is also given"
     ]
 
 

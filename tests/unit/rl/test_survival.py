@@ -75,7 +75,7 @@ async def test_three_steps_without_a_finite_gradient_go_back_to_the_checkpoint_w
     assert result.sampled_tokens == 5 * 8
     assert [one["step"] for one in bench.recorder.checkpoints] == [2, 4, 5]
     # What is live after going back is the version of step 2 again.
-    assert bench.publisher.published == [0, 1, 2, 2, 2, 2, 2, 3, 4, 5]
+    assert bench.weight_sync.pushed == [0, 1, 2, 2, 2, 2, 2, 3, 4, 5]
     seeds = {key[0]: one.seed for key, one in bench.capture.sampling.items()}
     assert (
         seeds["s3-0-" + _sample(bench, "s3-0-") + "-r0"]
@@ -233,14 +233,14 @@ async def test_a_recorder_that_fails_ends_the_run_with_its_steps_saved(tmp_path,
 
 async def test_what_fails_between_update_and_step_saves_nothing(tmp_path):
     bench = Bench(tmp_path)
-    inner = bench.publisher.publish
+    inner = bench.weight_sync.push
 
-    def publish():
-        if len(bench.publisher.published) == 2:
+    def push(weights, *, version):
+        if len(bench.weight_sync.pushed) == 2:
             raise StoreError("the engine is gone")
-        return inner()
+        return inner(weights, version=version)
 
-    bench.publisher.publish = publish
+    bench.weight_sync.push = push
     with pytest.raises(StoreError, match="engine is gone"):
         await bench.train(job(validation=False))
     assert bench.checkpoints.written == []

@@ -18,7 +18,7 @@ from strop.rl.token_advantage import (
     kl_value,
     penalise,
     shape_advantages,
-    shaped_measures,
+    shaped_metrics,
     token_rewards,
 )
 from strop.schema.batch import Score
@@ -143,9 +143,9 @@ def test_a_penalty_has_the_value_of_the_loss_s_estimator(kind: str, reference: f
 
 def test_measures_weigh_tokens_and_fall_back_to_the_rollout_s_advantage():
     members = [replace(rollout("a", 1.0, 3), advantage=1.0), replace(rollout("b", 0.0, 1), advantage=-0.5)]
-    values = shaped_measures(batch(mini_batch(pack(members))))
+    values = shaped_metrics(batch(mini_batch(pack(members))))
     spread = {"mean": 2.5 / 4, "max": 1.0, "min": -0.5}
     names = ("advantages", "returns")
     assert values == {f"critic/{name}/{how}": value for name in names for how, value in spread.items()}
     check_names(values)
-    assert all(math.isnan(value) for value in shaped_measures(batch()).values())
+    assert all(math.isnan(value) for value in shaped_metrics(batch()).values())

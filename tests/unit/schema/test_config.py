@@ -61,10 +61,10 @@ def test_a_mini_batch_is_the_whole_batch_unless_set() -> None:
     ("values", "words"),
     [
         ({"n_rollouts": 0}, "greater than or equal to 1"),
-        ({"algorithm": "ppo", "critic_learning_rate": 0}, "critic_learning_rate: 0 leaves every value at 0"),
+        ({"algorithm": "ppo", "critic_learning_rate": 0}, "critic_learning_rate: 0 keeps every value at 0"),
         (
             {"algorithm": "ppo", "critic_warmup": 5, "max_steps": 5},
-            "critic_warmup: 5 takes all of max_steps 5",
+            "critic_warmup: 5 takes up all of max_steps 5",
         ),
         ({"algorithm": "grpo", "lam": 0.9}, "lam: has no effect with grpo; it belongs to ppo"),
         ({"algorithm": "ppo", "gamma": 1.5}, "less than or equal to 1"),
@@ -111,8 +111,8 @@ def test_a_second_rollout_function_a_name_used_twice_and_a_missing_training_set_
     reward = JOB["functions"][0]
     for change, words in [
         ({"functions": [rollout, {**rollout, "name": "b"}, reward]}, "at most one of type rollout"),
-        ({"functions": [reward, reward]}, "stands twice"),
-        ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "none of type training"),
+        ({"functions": [reward, reward]}, "is used twice"),
+        ({"datasets": [{"type": "validation", "file_name": "v.jsonl"}]}, "no dataset of type training"),
         ({"functions": [{**rollout, "weight": 0.5}]}, "no effect on a rollout"),
     ]:
         with pytest.raises(ValidationError, match=words):

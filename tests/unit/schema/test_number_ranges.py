@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from strop.client.tuning import FunctionComponentRuntime
+from strop.config.function import RuntimeSizes
 from strop.config.job import JobConfig
-from strop.config.runtime import RuntimeSizes
-from strop.doors.dashscope.runtime_request import RuntimeAsked
+from strop.doors.dashscope.runtime_request import InstanceRuntimeRequest
 from strop.schema.sampling import SamplingParams
 
 NOT_FINITE = (math.nan, math.inf, -math.inf, 1e308, -1e308)
@@ -57,7 +57,7 @@ def numbers_of(model: type[BaseModel]) -> Iterator[tuple[str, type, bool]]:
 RANGES = sorted(
     {
         (model, *found)
-        for top in (JobConfig, RuntimeAsked, FunctionComponentRuntime)
+        for top in (JobConfig, InstanceRuntimeRequest, FunctionComponentRuntime)
         for model in sections(top)
         for found in numbers_of(model)
         if found[0] not in ("env", "params")  # a user's own
@@ -82,7 +82,7 @@ def test_the_walk_finds_the_ranges_of_every_section():
         ("FunctionConfig", "timeout"),
         ("FunctionConfig", "reward_metric_weight"),
         ("FunctionRuntime", "concurrency"),
-        ("RuntimeAsked", "cpu"),
+        ("InstanceRuntimeRequest", "cpu"),
         ("FunctionComponentRuntime", "max_capacity"),
         ("Resources", "mtu_capacity"),
     } <= found
@@ -118,10 +118,10 @@ def test_the_numbers_of_sampling_have_two_ends_too():
 
 def test_the_sizes_of_a_function_have_one_range_at_every_edge():
     names = set(RuntimeSizes.model_fields) | {"concurrency"}
-    for edge in (RuntimeAsked, FunctionComponentRuntime):
+    for edge in (InstanceRuntimeRequest, FunctionComponentRuntime):
         own = set(edge.__annotations__) & set(RuntimeSizes.model_fields)
         assert not own, "declared a second time"
         assert names <= set(edge.model_fields)
     for name, bad in (("memory_size", 63), ("concurrency", 10_001), ("capacity", 100_001), ("cpu", 1025)):
-        for edge in (RuntimeAsked, FunctionComponentRuntime):
+        for edge in (InstanceRuntimeRequest, FunctionComponentRuntime):
             assert refuses(edge, name, bad, by_name=False), (edge, name)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from strop.store.log_search import level_of
+from strop.store.logs import level_of
 
 
 def test_the_level_of_a_long_word_is_told_in_time_that_grows_with_it() -> None:

@@ -22,21 +22,24 @@ from fakes.uniform import uniform_llama
 from strop.config.job import HyperParameters, TruncationPolicy
 from strop.data.dataset import Draw
 from strop.learners.local.objective import distilled
-from strop.learners.local.packed_trees import make_forests
+from strop.learners.local.packed_trees import pack_trees
 from strop.learners.local.teacher import Teacher
 from strop.rl import offline, stopwatch, update_metrics
 from strop.rl.batch import pack
-from strop.rl.counters import PREFILLED, PREFIX_HITS, counted_since
 from strop.rl.filtering import GroupFilter
-from strop.rl.gae import gae_measures
+from strop.rl.gae import gae_metrics
 from strop.rl.metrics import (
-    batch_measures,
-    distillation_measures,
-    rollout_measures,
-    timing_measures,
-    validation_measures,
+    PREFILLED,
+    PREFIX_HITS,
+    batch_metrics,
+    counted_since,
+    distillation_metrics,
+    rollout_metrics,
+    timing_metrics,
+    validation_metrics,
+    version_metrics,
 )
-from strop.rl.overlong import LengthPlan, length_measures
+from strop.rl.overlong import LengthPlan, length_metrics
 from strop.rl.repeat_failures import lost_again
 from strop.rl.token_advantage import penalise
 from strop.rl.train_state import TrainState
@@ -174,10 +177,10 @@ def of_teacher() -> dict[str, float]:
     )
     asked = [rollout("a", 1, 0.0), rollout("b", 2, 0.0), rollout("c", 9, 0.0)]
     answered = with_rows([pack(asked)], teacher_logprobs=teacher.score([pack(asked)]).logprobs)
-    [forest] = make_forests(answered, max_nodes=100)
-    old_ST = torch.full(forest.mask_ST.shape, -LN4, dtype=torch.float64)
-    _, told = distilled(forest, old_ST, num_tokens=3)
-    return {**told, **distillation_measures(GROUPS)}
+    [trees] = pack_trees(answered, max_nodes=100)
+    old_ST = torch.full(trees.mask_ST.shape, -LN4, dtype=torch.float64)
+    _, told = distilled(trees, old_ST, num_tokens=3)
+    return {**told, **distillation_metrics(GROUPS)}
 
 
 TEACHER = {
@@ -213,7 +216,7 @@ def of_critic() -> dict[str, float]:
     with torch.no_grad():
         critic.network().head.bias.fill_(math.nan)
     skipped = critic.update(made)["critic/skipped_updates"]
-    return {**told, "critic/skipped_updates": skipped, **gae_measures(made)}
+    return {**told, "critic/skipped_updates": skipped, **gae_metrics(made)}
 
 
 CRITIC = {
@@ -341,15 +344,16 @@ SECONDS = {
 def of_rollouts() -> dict[str, float]:
     plan = LengthPlan(limit=8, buffer=4, factor=1.0, truncation=TruncationPolicy.PENALISE)
     mask = replace(plan, truncation=TruncationPolicy.MASK)
-    signal = rollout_measures((*GROUPS, TWINS, DULL), epoch=0)
+    signal = rollout_metrics((*GROUPS, TWINS, DULL), epoch=0)
     return {
-        **rollout_measures(GROUPS, epoch=2, max_prompt_length=4),
+        **rollout_metrics(GROUPS, epoch=2, max_prompt_length=4),
+        **version_metrics(GROUPS, learned_at=5),
         **{name: value for name, value in signal.items() if name.startswith("group/frac")},
-        **length_measures(GROUPS, {"cut"}, plan),
-        "trajectory/masked_ratio": length_measures(GROUPS, {"cut"}, mask)["trajectory/masked_ratio"],
-        **batch_measures(batch(mini_batch(JUDGED))),
-        **timing_measures(SECONDS, GROUPS, trained_tokens=5, num_devices=2),
-        **validation_measures(GROUPS),
+        **length_metrics(GROUPS, {"cut"}, plan),
+        "trajectory/masked_ratio": length_metrics(GROUPS, {"cut"}, mask)["trajectory/masked_ratio"],
+        **batch_metrics(batch(mini_batch(JUDGED))),
+        **timing_metrics(SECONDS, GROUPS, trained_tokens=5, num_devices=2),
+        **validation_metrics(GROUPS),
     }
 
 
@@ -472,14 +476,14 @@ def of_the_run(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     found = GroupFilter(batch_size=2, filters=True, max_rounds=3)
     found.add((TWINS, DULL))
     found.add(GROUPS)
-    at = TrainState(made_from={}, sampled_groups=6)
+    at = TrainState(fingerprint={}, sampled_groups=6)
     draw = Draw(epoch=0, samples=(), next_epoch=0, next_index=2)
     after_step = at.after_step(draw, tuple(found.sampled), (), idle=True, skipped_steps=0)
     return {
         **took.seconds,
         "timing/s/old_log_prob": told.values()["timing/s/old_log_prob"],
         **counted_since(before, after),
-        **found.measures(),
+        **found.metrics(),
         "group/dropped_again": float(lost_again({"a": 1, "b": 2, "c": 5})),
         "fully_async/count/total_generated_samples": float(after_step.sampled_groups),
     }

@@ -81,7 +81,7 @@ def test_a_tracker_that_reads_nothing_is_not_waited_for_and_ended(tmp_path: Path
 def test_a_tracker_that_dies_costs_its_own_curves(tmp_path: Path):
     told = Told()
     made = tracked(tmp_path, told, BROKEN, type="wandb")
-    assert told.next() == ("tracker_failed", "tracker wandb ended with status 3; the run goes on without it")
+    assert told.next() == ("tracker_failed", "tracker wandb exited with status 3; the run goes on without it")
     for step in range(2 * tracking.QUEUE_LIMIT):
         made.metrics(step, {"actor/loss": 0.5})
     made.close(60)

@@ -1,4 +1,4 @@
-"""A host around a processor that a test writes."""
+"""An executor around a processor that a test writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strop.workers.spec import WorkerSpec
 
 
 @pytest.fixture
-def host_of(tmp_path: Path) -> Callable[..., Executor]:
+def executor_of(tmp_path: Path) -> Callable[..., Executor]:
     def make(
         processor: AbstractProcessor[Any, Any], *, timeout_s: float = 5.0, concurrency: int = 4
     ) -> Executor:

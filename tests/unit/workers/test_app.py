@@ -15,7 +15,7 @@ from strop.workers.app import create_app
 from strop.workers.executor import Executor
 from strop.workers.listening import listen
 
-HostOf = Callable[..., Executor]
+ExecutorOf = Callable[..., Executor]
 GOOD = {"agent_output": {"messages": []}, "ground_truth": 3}
 
 
@@ -32,8 +32,8 @@ class Rollout(AbstractRolloutProcessor):
 
 
 @pytest.fixture
-async def client(host_of: HostOf) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(host_of(Echo()), "the-token"))
+async def client(executor_of: ExecutorOf) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_app(executor_of(Echo()), "the-token"))
     headers = {"authorization": "Bearer the-token"}
     async with httpx.AsyncClient(transport=transport, base_url="http://worker", headers=headers) as client:
         yield client
@@ -86,8 +86,8 @@ async def test_what_is_no_json_is_400(client: httpx.AsyncClient, body: bytes) ->
     assert response.json()["detail"].startswith("Invalid JSON body: ")
 
 
-async def test_a_wrong_input_is_422_without_its_values(host_of: HostOf) -> None:
-    transport = httpx.ASGITransport(create_app(host_of(Rollout()), "t"))
+async def test_a_wrong_input_is_422_without_its_values(executor_of: ExecutorOf) -> None:
+    transport = httpx.ASGITransport(create_app(executor_of(Rollout()), "t"))
     resource = {"model_name": 5, "base_url": "http://x", "api_key": "sk-very-secret"}
     async with httpx.AsyncClient(transport=transport, base_url="http://worker") as client:
         response = await client.post(
@@ -130,7 +130,7 @@ async def test_no_other_page_exists(client: httpx.AsyncClient) -> None:
         assert (await client.get(path)).status_code == 404
 
 
-async def test_a_full_queue_is_503(host_of: HostOf, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_is_503(executor_of: ExecutorOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strop.workers.executor._QUEUE_LIMIT", 0)
 
     class Gated(AbstractRewardProcessor):
@@ -144,7 +144,7 @@ async def test_a_full_queue_is_503(host_of: HostOf, monkeypatch: pytest.MonkeyPa
             return {"reward": {"reward_score": 1}}
 
     processor = Gated()
-    transport = httpx.ASGITransport(create_app(host_of(processor, concurrency=1), "t"))
+    transport = httpx.ASGITransport(create_app(executor_of(processor, concurrency=1), "t"))
     headers = {"authorization": "Bearer t"}
     async with httpx.AsyncClient(transport=transport, base_url="http://worker", headers=headers) as client:
         first = asyncio.create_task(client.post("/api/v1", json=GOOD))
@@ -156,7 +156,7 @@ async def test_a_full_queue_is_503(host_of: HostOf, monkeypatch: pytest.MonkeyPa
         assert (await first).status_code == 200
 
 
-async def test_a_caller_that_goes_away_cancels_the_call(host_of: HostOf) -> None:
+async def test_a_caller_that_goes_away_cancels_the_call(executor_of: ExecutorOf) -> None:
     class Waits(AbstractRewardProcessor):
         def __init__(self) -> None:
             self.entered = asyncio.Event()
@@ -183,7 +183,7 @@ async def test_a_caller_that_goes_away_cancels_the_call(host_of: HostOf) -> None
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await asyncio.wait_for(create_app(host_of(processor), "t")(_post("/api/v1"), receive, send), 5)
+    await asyncio.wait_for(create_app(executor_of(processor), "t")(_post("/api/v1"), receive, send), 5)
     await asyncio.wait_for(processor.cancelled.wait(), 5)
     assert sent[0]["status"] == 499
 
@@ -201,8 +201,8 @@ def ark_reward(context, sample, completions):
     return {"rewards": [float(len(completions))] * len(completions), "metrics": {"n": len(completions)}}
 
 
-async def test_arks_own_request_is_answered_as_ark_answers_at_both_paths(host_of: HostOf) -> None:
-    transport = httpx.ASGITransport(create_app(host_of(hosted_ark(ark_reward)()), "the-token"))
+async def test_arks_own_request_is_answered_as_ark_answers_at_both_paths(executor_of: ExecutorOf) -> None:
+    transport = httpx.ASGITransport(create_app(executor_of(hosted_ark(ark_reward)()), "the-token"))
     headers = {"authorization": "Bearer the-token"}
     body = {"context": {}, "sample": {"messages": []}, "completions": [{"messages": []}, {"messages": {}}]}
     answer = {"rewards": [2.0, 2.0], "metrics": {"n": 2}, "status": "success"}
@@ -237,7 +237,7 @@ async def test_a_body_in_another_encoding_of_unicode_is_read(client: httpx.Async
         assert response.json()["truth"] == "二十五"
 
 
-async def test_a_caller_that_goes_before_its_body_has_ended_calls_nothing(host_of: HostOf) -> None:
+async def test_a_caller_that_goes_before_its_body_has_ended_calls_nothing(executor_of: ExecutorOf) -> None:
     class Counts(AbstractRewardProcessor):
         num_calls = 0
 
@@ -257,12 +257,12 @@ async def test_a_caller_that_goes_before_its_body_has_ended_calls_nothing(host_o
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await create_app(host_of(processor), "t")(_post("/api/v1"), receive, send)
+    await create_app(executor_of(processor), "t")(_post("/api/v1"), receive, send)
     assert (sent[0]["status"], processor.num_calls) == (400, 0)
 
 
 async def test_ending_the_server_ends_its_calls_and_is_not_taken_for_a_caller_that_went(
-    host_of: HostOf,
+    executor_of: ExecutorOf,
 ) -> None:
     class Waits(AbstractRewardProcessor):
         def __init__(self) -> None:
@@ -283,7 +283,7 @@ async def test_ending_the_server_ends_its_calls_and_is_not_taken_for_a_caller_th
     async def send(message: Any) -> None:
         sent.append(message)
 
-    call = asyncio.ensure_future(create_app(host_of(processor), "t")(_post("/api/v1"), receive, send))
+    call = asyncio.ensure_future(create_app(executor_of(processor), "t")(_post("/api/v1"), receive, send))
     await asyncio.wait_for(processor.entered.wait(), 5)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

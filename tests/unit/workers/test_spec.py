@@ -54,7 +54,7 @@ def test_environment_values_become_text_and_structures_are_refused_without_their
     assert env == {"A": "1", "B": "true", "C": "x", "D": "0.5"}
     with pytest.raises(ValidationError) as caught:
         config(env={"KEYS": ["secret-value"]})
-    assert "KEYS holds a list; an environment holds text" in str(caught.value)
+    assert "KEYS is a list; an environment variable is text" in str(caught.value)
     assert "secret-value" not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ import orjson
 
 from strop_sandbox.benchmarks.assembly import with_end
 from strop_sandbox.benchmarks.benchmark import Accepts, Attempt, Benchmark, Problem
-from strop_sandbox.box import Ran
+from strop_sandbox.box import RunResult
 from strop_sandbox.cases import Case
 from strop_sandbox.checkers import ByJudge, Checker
 from strop_sandbox.endings import new_word, python_to_its_end, tested
@@ -98,7 +98,7 @@ class _ByRule:
     accepts_output: Accepts
     strict: bool
 
-    async def accepts(self, case: Case, ran: Ran) -> bool:
+    async def accepts(self, case: Case, ran: RunResult) -> bool:
         if ran.stdout_bytes > len(ran.stdout):
             return False  # cut: what is missing cannot be compared
         return self.accepts_output(ran.stdout.decode("utf-8", "replace"), case.stdout, strict=self.strict)

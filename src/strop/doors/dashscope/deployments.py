@@ -1,59 +1,38 @@
-"""`/deployments`: make, list, scale, limit, delete; DashScope's contract on this machine's replicas."""
+"""`/deployments`: create, list, scale, limit, delete; DashScope's contract on this machine's replicas."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from strop.doors.dashscope.paging import PageHere
-from strop.doors.dashscope.replies import output, without_nulls
+from strop.doors.dashscope.replies import output
 from strop.doors.documented import EVENTS
+from strop.doors.event_stream import EventStream
 from strop.doors.json_body import JsonRoute
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.doors.streams import EventStream
-from strop.errors import MissingError
+from strop.doors.requests import CallerHere, ServicesHere
 from strop.schema.access import Caller
-from strop.schema.deployment import Deployment, DeploymentStatus
-from strop.store.deployments import (
-    change_deployment,
-    create_deployment,
-    get_deployment,
-    move_deployment,
-    numbered_deployments,
-)
-from strop.store.models import usable_model
+from strop.schema.deployment import Deployment
+from strop.schema.responses import without_nulls
+from strop.service import deployments
+from strop.service.deployments import Capacity, Limit, NewDeployment
+from strop.service.services import Services
 
 router = APIRouter(route_class=JsonRoute, prefix="/deployments", tags=["deployments"])
 
-MAX_CAPACITY = 64
-"""Replicas of one deployment on one machine; far beyond what one has memory for."""
-
 PLANS = ("mu", "cu", "lora", "ptu")
 
-Capacity = Annotated[int, Field(ge=1, le=MAX_CAPACITY)]
-Limit = Annotated[int, Field(ge=1, le=10**12)]
 
-
-class Asked(BaseModel):
+class DeploymentRequest(NewDeployment):
     """`plan`, `template_id`, `deploy_spec` and `billing_method` choose cloud hardware and prices; they are
-    taken, and the reply says that they change nothing here."""
+    accepted, and the reply says that they have no effect here."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-    model_name: str = Field(min_length=1, max_length=256)
-    capacity: Capacity = 1
-    suffix: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
-    plan: str = "mu"
-    rpm_limit: Limit | None = None
-    tpm_limit: Limit | None = None
     charge_type: str | None = None
     template_id: str | None = None
     deploy_spec: Any = None
@@ -84,14 +63,14 @@ class Asked(BaseModel):
         return [name for name in names if getattr(self, name) is not None]
 
 
-class Scaled(BaseModel):
+class ScaleRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
     capacity: Capacity
     deployed_model: str | None = None
 
 
-class Limited(BaseModel):
+class LimitRequest(BaseModel):
     """Null takes a limit away; a field that is left out stays."""
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -102,61 +81,52 @@ class Limited(BaseModel):
 
 
 @router.post("", summary="Deploy a model: registered, published or bundled")
-async def create(request: Request, services: ServicesHere, caller: CallerHere, asked: Asked) -> Response:
-    deployment = await run_in_threadpool(_create, services, caller, asked)
-    services.fleets.add(deployment)
-    shown = _shown(deployment, services)
-    ignored = asked.without_effect()
+async def create(
+    request: Request, services: ServicesHere, caller: CallerHere, new: DeploymentRequest
+) -> Response:
+    reply = _reply(await deployments.create(services, caller, new), services)
+    ignored = new.without_effect()
     if ignored:
-        shown["message"] = f"without effect on this server: {', '.join(ignored)}"
-    return output(request, shown)
+        reply["message"] = f"without effect on this server: {', '.join(ignored)}"
+    return output(request, reply)
 
 
 @router.get("", summary="The deployments of this workspace, newest first")
 async def list_(request: Request, services: ServicesHere, caller: CallerHere, page: PageHere) -> Response:
-    def read() -> tuple[list[Deployment], int]:
-        with services.database.read() as session:
-            return numbered_deployments(
-                session, workspace_id=caller.workspace_id, page_no=page.page_no, page_size=page.page_size
-            )
-
-    deployments, total = await run_in_threadpool(read)
-    shown = [_shown(one, services) for one in deployments]
-    return output(request, page.filled(total, deployments=shown))
+    found, total = await run_in_threadpool(
+        deployments.list_deployments, services, caller, page_no=page.page_no, page_size=page.page_size
+    )
+    return output(request, page.filled(total, deployments=[_reply(one, services) for one in found]))
 
 
 @router.get("/{deployed_model}", summary="One deployment: its status and how many replicas answer")
 async def get(request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str) -> Response:
-    deployment = await run_in_threadpool(_get, services, caller, deployed_model)
-    return output(request, _shown(deployment, services))
+    deployment = await run_in_threadpool(deployments.get, services, caller, deployed_model)
+    return output(request, _reply(deployment, services))
 
 
 @router.put("/{deployed_model}/scale", summary="Have another number of replicas")
 async def scale(
-    request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str, asked: Scaled
+    request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str, body: ScaleRequest
 ) -> Response:
-    return await _changed(request, services, caller, deployed_model, {"capacity": asked.capacity})
+    deployment = await deployments.scale(services, caller, deployed_model, body.capacity)
+    return output(request, _reply(deployment, services))
 
 
 @router.put("/{deployed_model}/update", summary="Set calls and tokens a minute")
 async def update(
-    request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str, asked: Limited
+    request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str, body: LimitRequest
 ) -> Response:
-    changes = asked.model_dump(exclude_unset=True, exclude={"deployed_model"})
-    return await _changed(request, services, caller, deployed_model, changes)
+    limits = body.model_dump(exclude_unset=True, exclude={"deployed_model"})
+    deployment = await deployments.limit(services, caller, deployed_model, limits)
+    return output(request, _reply(deployment, services))
 
 
 @router.delete("/{deployed_model}", summary="End a deployment once its answers under way are finished")
 async def delete(
     request: Request, services: ServicesHere, caller: CallerHere, deployed_model: str
 ) -> Response:
-    def move() -> None:
-        _get(services, caller, deployed_model)
-        with services.database.write() as session:
-            move_deployment(session, deployed_model, DeploymentStatus.DELETING)
-
-    await run_in_threadpool(move)
-    services.fleets.remove(deployed_model)
+    await deployments.delete(services, caller, deployed_model)
     return output(request, {"status": "success", "deployed_model": deployed_model})
 
 
@@ -167,74 +137,21 @@ async def delete(
     responses=EVENTS,
 )
 async def stream(services: ServicesHere, caller: CallerHere, deployed_model: str) -> Response:
-    first = await run_in_threadpool(_get, services, caller, deployed_model)
-    return EventStream(_states(services, caller, first), services.streams, caller.workspace_id)
+    await run_in_threadpool(deployments.get, services, caller, deployed_model)
+    return EventStream(_states(services, caller, deployed_model), services.streams, caller.workspace_id)
 
 
-async def _states(services: Services, caller: Caller, last: Deployment) -> AsyncIterator[bytes]:
-    """Ends with the first state that does not pass by itself."""
-    told = b""
-    async for _ in services.fleets.changes():
-        try:
-            last = await run_in_threadpool(_get, services, caller, last.deployed_model)
-        except MissingError:
-            return
-        state = orjson.dumps(without_nulls(_shown(last, services)))
-        if state != told:
-            told = state
+async def _states(services: Services, caller: Caller, deployed_model: str) -> AsyncIterator[bytes]:
+    """Each state once."""
+    sent = b""
+    async for deployment in deployments.changes(services, caller, deployed_model):
+        state = orjson.dumps(without_nulls(_reply(deployment, services)))
+        if state != sent:
+            sent = state
             yield b"data:" + state + b"\n\n"
-        if last.status in (DeploymentStatus.RUNNING, DeploymentStatus.FAILED):
-            return
 
 
-def _create(services: Services, caller: Caller, asked: Asked) -> Deployment:
-    now = datetime.now(UTC)
-    with services.database.write() as session:
-        model = usable_model(session, asked.model_name, workspace_id=caller.workspace_id)
-        deployment = Deployment(
-            deployed_model=f"{model.name}-{asked.suffix or secrets.token_hex(4)}",
-            workspace_id=caller.workspace_id,
-            model_name=model.name,
-            base_model=model.base_model,
-            source=model.source,
-            plan=asked.plan,
-            capacity=asked.capacity,
-            rpm_limit=asked.rpm_limit,
-            tpm_limit=asked.tpm_limit,
-            status=DeploymentStatus.PENDING,
-            creator=caller.key_name,
-            modifier=caller.key_name,
-            created_at=now,
-            modified_at=now,
-        )
-        create_deployment(session, deployment)
-    return deployment
-
-
-def _get(services: Services, caller: Caller, deployed_model: str) -> Deployment:
-    with services.database.read() as session:
-        return get_deployment(session, deployed_model, workspace_id=caller.workspace_id)
-
-
-async def _changed(
-    request: Request, services: Services, caller: Caller, deployed_model: str, changes: dict[str, Any]
-) -> Response:
-    def write() -> Deployment:
-        with services.database.write() as session:
-            return change_deployment(
-                session,
-                deployed_model,
-                workspace_id=caller.workspace_id,
-                modifier=caller.key_name,
-                **changes,
-            )
-
-    deployment = await run_in_threadpool(write)
-    services.fleets.change(deployment)
-    return output(request, _shown(deployment, services))
-
-
-def _shown(deployment: Deployment, services: Services) -> dict[str, Any]:
+def _reply(deployment: Deployment, services: Services) -> dict[str, Any]:
     return {
         "deployed_model": deployment.deployed_model,
         "status": deployment.status.value,

@@ -6,44 +6,39 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from strop.doors.dashscope.replies import language_of, output, without_nulls
-from strop.doors.documented import EVENTS
-from strop.doors.json_body import JsonRoute
-from strop.doors.services import CallerHere, Services, ServicesHere
-from strop.doors.streams import EventStream
-from strop.schema.function import TaskStatus
-from strop.schema.job import Job, JobStatus, Progress
-from strop.service.job_views import (
-    checkpoint_shown,
-    event_shown,
-    job_shown,
-    line_shown,
-    saved_shown,
-    trajectory_shown,
+from strop.doors.dashscope.job_replies import (
+    checkpoint_reply,
+    event_reply,
+    job_reply,
+    line_text,
+    saved_reply,
 )
-from strop.store.checkpoints import best_checkpoint, list_checkpoints
-from strop.store.database import Database
+from strop.doors.dashscope.replies import language_of, output
+from strop.doors.documented import EVENTS
+from strop.doors.event_stream import EventStream
+from strop.doors.json_body import JsonRoute
+from strop.doors.requests import CallerHere, ServicesHere
+from strop.schema.function import TaskStatus
+from strop.schema.job import Checkpoint, Event, Progress
+from strop.schema.responses import without_nulls
+from strop.service import job_history, jobs
+from strop.service.job_history import reading, trajectory_values
+from strop.service.job_news import JobNews, News, StepValues
+from strop.service.job_record import JobRecord
+from strop.service.services import Services
 from strop.store.events import list_events
-from strop.store.jobs import get_job
 from strop.store.logs import numbered_lines
-from strop.store.metrics import metric_names, step_metrics
-from strop.store.progress import find_progress
-from strop.store.submissions import submissions_of
 from strop.store.tables import Page
 from strop.store.trajectories import get_trajectory, list_trajectories
-from strop.tracing.ark_view import by_ark_name
 
 router = APIRouter(route_class=JsonRoute, prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
 
 _POLL_S = 0.5
-_LAST_EVENTS = ("published", "not_published", "result")
-"""What comes after the last step and its checkpoint; the rest comes before what it explains."""
 _KEEP_ALIVE_S = 15.0
 
 Cursor = Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")]
@@ -60,10 +55,9 @@ def logs(
     offset: Annotated[int, Query(ge=0, le=2**53)] = 1,
     line: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         lines, total = numbered_lines(session, job_id, offset=max(1, offset), limit=line)
-    return output(request, {"total": total, "logs": [line_shown(one) for one in lines]})
+    return output(request, {"total": total, "logs": [line_text(one) for one in lines]})
 
 
 @router.get("/events", summary="What a person should know of the job, oldest first")
@@ -76,11 +70,10 @@ def events(
     after: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         page = list_events(session, job_id, kind=kind, after=after, limit=limit)
     return output(
-        request, {"events": [event_shown(one, language_of(request)) for one in page.items], **_cursor(page)}
+        request, {"events": [event_reply(one, language_of(request)) for one in page.items], **_cursor(page)}
     )
 
 
@@ -98,19 +91,11 @@ def metrics(
     ] = "strop",
 ) -> Response:
     wanted = [name for name in names.split(",") if name] if names else None
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
-        if naming == "ark":
-            known = by_ark_name(metric_names(session, job_id))
-            ours = {name: known[name] for name in wanted or known if name in known}
-            found = step_metrics(session, job_id, list(ours.values()))
-            curves = {name: found[own] for name, own in ours.items()}
-        else:
-            curves = step_metrics(session, job_id, wanted)
-    shown = {
-        name: [{"step": step, "value": value} for step, value in points] for name, points in curves.items()
+    curves = job_history.curves(services, caller, job_id, wanted, ark=naming == "ark")
+    points = {
+        name: [{"step": step, "value": value} for step, value in curve] for name, curve in curves.items()
     }
-    return output(request, {"metrics": shown})
+    return output(request, {"metrics": points})
 
 
 @router.get("/trajectories", summary="Rollouts of a job, without their turns")
@@ -128,8 +113,7 @@ def trajectories(
     after: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         page = list_trajectories(
             session,
             job_id,
@@ -142,7 +126,7 @@ def trajectories(
             after=after,
             limit=limit,
         )
-    return output(request, {"trajectories": [trajectory_shown(one) for one in page.items], **_cursor(page)})
+    return output(request, {"trajectories": [trajectory_values(one) for one in page.items], **_cursor(page)})
 
 
 @router.get("/trajectories/{rollout_id:path}", summary="One rollout with its turns")
@@ -154,21 +138,16 @@ def trajectory(
     rollout_id: str,
     step: Step = None,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         found = get_trajectory(session, job_id, rollout_id, step=step)
-    return output(request, trajectory_shown(found))
+    return output(request, trajectory_values(found))
 
 
 @router.get("/checkpoints", summary="Checkpoints of a job, in order of steps")
 def checkpoints(request: Request, services: ServicesHere, caller: CallerHere, job_id: str) -> Response:
-    with services.database.read() as session:
-        job = get_job(session, job_id, workspace_id=caller.workspace_id)
-        found = list_checkpoints(session, job_id)
-    best = best_checkpoint(job, found)
-    name = job.config.get("tuned_model_name") or job_id
-    shown = [checkpoint_shown(one, name, best=one is best) for one in found]
-    return output(request, {"checkpoints": shown, "total": len(shown)})
+    found = job_history.checkpoints(services, caller, job_id)
+    replies = [checkpoint_reply(one, found.model_name, best=one is found.best) for one in found.all]
+    return output(request, {"checkpoints": replies, "total": len(replies)})
 
 
 @router.get(
@@ -184,33 +163,20 @@ async def stream(
     job_id: str,
     progress: Annotated[bool, Query(description="also checkpoints, and how far each phase is")] = False,
 ) -> Response:
-    await services.streams.look(_job, services.database, job_id, caller.workspace_id)
-    told = _Told(language_of(request), with_progress=progress)
-    return EventStream(_follow(services, job_id, request, told), services.streams, caller.workspace_id)
+    await services.streams.look(jobs.get, services, caller, job_id)
+    news = JobNews(services.database, job_id, progress=progress)
+    return EventStream(_follow(services, request, news), services.streams, caller.workspace_id)
 
 
-@dataclass(slots=True)
-class _Told:
-    """What a stream has said already, and in which language."""
-
-    language: str
-    status: JobStatus | None = None
-    cursor: str | None = None
-    steps: dict[int, int] = field(default_factory=dict[int, int])
-    number: int = 0
-    with_progress: bool = False
-    progress: Progress | None = None
-    checkpoints: set[tuple[int, bool]] = field(default_factory=set[tuple[int, bool]])
-
-
-async def _follow(services: Services, job_id: str, request: Request, told: _Told) -> AsyncGenerator[str]:
-    silent_since = time.monotonic()
+async def _follow(services: Services, request: Request, news: JobNews) -> AsyncGenerator[str]:
+    language = language_of(request)
+    silent_since, number = time.monotonic(), 0
     while True:
-        frames, ended = await services.streams.look(_news, services.database, job_id, told)
-        for frame in frames:
-            yield frame
+        for one in await services.streams.look(news.look):
+            number += 1
+            yield _frame(_item(one, language), number)
             silent_since = time.monotonic()
-        if ended:
+        if news.ended:
             return
         if time.monotonic() - silent_since > _KEEP_ALIVE_S:
             yield ":\n\n"
@@ -220,51 +186,24 @@ async def _follow(services: Services, job_id: str, request: Request, told: _Told
             return
 
 
-def _news(database: Database, job_id: str, told: _Told) -> tuple[list[str], bool]:
-    """What came since the last look, and whether nothing more can come."""
-    with database.read() as session:
-        job = get_job(session, job_id)
-        page = list_events(session, job_id, after=told.cursor)
-        curves = step_metrics(session, job_id, since_step=max(told.steps, default=0))
-        submission = submissions_of(session, [job_id]).get(job_id)
-        progress = find_progress(session, job_id) if told.with_progress else None
-        saved = list_checkpoints(session, job_id, with_removed=True) if told.with_progress else []
-    told_last = [event for event in page.items if event.kind in _LAST_EVENTS]
-    first = [event for event in page.items if event.kind not in _LAST_EVENTS]
-    news: list[dict[str, Any]] = [{"type": "event", **event_shown(event, told.language)} for event in first]
-    told.cursor = page.next
-    steps: dict[int, dict[str, float]] = {}
-    for name, points in curves.items():
-        for step, value in points:
-            steps.setdefault(step, {})[name] = value
-    for step, values in sorted(steps.items()):
-        if len(values) > told.steps.get(step, 0):
-            told.steps[step] = len(values)
-            news.append({"type": "metrics", "step": step, "metrics": values})
-    for one in saved:
-        if (one.step, one.published) not in told.checkpoints:
-            told.checkpoints.add((one.step, one.published))
-            news.append({"type": "checkpoint", **saved_shown(one)})
-    news += [{"type": "event", **event_shown(event, told.language)} for event in told_last]
-    if progress is not None and progress != told.progress and not job.status.final:
-        told.progress = progress
-        news.append({"type": "progress", **progress.model_dump(exclude={"job_id"})})
-    if job.status is not told.status:
-        told.status = job.status
-        news.append({"type": "status", **job_shown(job, submission, told.language)})
-    return [_frame(one, told) for one in news], job.status.final and not page.more
+def _item(one: News, language: str) -> dict[str, Any]:
+    match one:
+        case Event():
+            return {"type": "event", **event_reply(one, language)}
+        case StepValues():
+            return {"type": "metrics", "step": one.step, "metrics": one.values}
+        case Checkpoint():
+            return {"type": "checkpoint", **saved_reply(one)}
+        case Progress():
+            return {"type": "progress", **one.model_dump(exclude={"job_id"})}
+        case JobRecord():
+            return {"type": "status", **job_reply(one, language)}
 
 
-def _frame(value: dict[str, Any], told: _Told) -> str:
+def _frame(value: dict[str, Any], number: int) -> str:
     """No space after the colons: clients of 1.x keep it."""
-    told.number += 1
     data = json.dumps(without_nulls(value), ensure_ascii=True)
-    return f"id:{told.number}\nevent:result\n:HTTP_STATUS/200\ndata:{data}\n\n"
-
-
-def _job(database: Database, job_id: str, workspace_id: str) -> Job:
-    with database.read() as session:
-        return get_job(session, job_id, workspace_id=workspace_id)
+    return f"id:{number}\nevent:result\n:HTTP_STATUS/200\ndata:{data}\n\n"
 
 
 def _cursor(page: Page[Any]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from starlette.responses import Response
 
 from strop.diagnosis.texts import RULES
 from strop.doors.dashscope.replies import output
-from strop.doors.services import CallerHere, ServicesHere
+from strop.doors.requests import CallerHere, ServicesHere
+from strop.locales import in_both
 from strop.schema.finding import Finding
 from strop.schema.span import Span, SpanKind, SpanStatus
+from strop.service.job_history import reading
 from strop.store.findings import list_findings
-from strop.store.jobs import get_job
 from strop.store.spans import list_spans, preview, span_tree
 
 router = APIRouter(prefix="/fine-tunes/{job_id}", tags=["fine-tunes"])
@@ -39,8 +40,7 @@ def spans(
     after: Annotated[str | None, Query(pattern=r"^[0-9]{1,18}$")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         page = list_spans(
             session,
             job_id,
@@ -56,8 +56,9 @@ def spans(
             after=after,
             limit=limit,
         )
-    shown = [span_shown(one) for one in page.items]
-    return output(request, {"spans": shown, "next": page.next, "more": page.more})
+    return output(
+        request, {"spans": [span_reply(one) for one in page.items], "next": page.next, "more": page.more}
+    )
 
 
 @router.get("/spans/tree", summary="The spans of one rollout as trees, depth first")
@@ -69,24 +70,24 @@ def tree(
     rollout_id: Annotated[str, Query(max_length=512)],
     attempt_id: Words = None,
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         placed = span_tree(session, job_id, rollout_id, attempt_id=attempt_id)
-    shown = [{"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_shown(one.span)} for one in placed]
-    return output(request, {"spans": shown})
+    replies = [
+        {"depth": one.depth, "offset_ms": one.offset_ns / 1e6, **span_reply(one.span)} for one in placed
+    ]
+    return output(request, {"spans": replies})
 
 
 @router.get("/diagnosis", summary="What goes wrong in a job, with evidence, cause and what to do")
 def diagnosis(
     request: Request, services: ServicesHere, caller: CallerHere, job_id: str, open_only: bool = False
 ) -> Response:
-    with services.database.read() as session:
-        get_job(session, job_id, workspace_id=caller.workspace_id)
+    with reading(services, caller, job_id) as session:
         found = list_findings(session, job_id, open_only=open_only)
-    return output(request, {"findings": [finding_shown(one) for one in found]})
+    return output(request, {"findings": [finding_reply(one) for one in found]})
 
 
-def span_shown(span: Span) -> dict[str, Any]:
+def span_reply(span: Span) -> dict[str, Any]:
     """A span; times in milliseconds, `start_ms` since 1970."""
     return {
         "trace_id": span.trace_id,
@@ -109,14 +110,14 @@ def span_shown(span: Span) -> dict[str, Any]:
     }
 
 
-def finding_shown(finding: Finding) -> dict[str, Any]:
+def finding_reply(finding: Finding) -> dict[str, Any]:
     """A finding with the words of its rule; without them where that is a rule of another version."""
     text = RULES.get(finding.rule)
     if text is None:
         return {"title": None, "cause": None, "advice": None, **finding.shown()}
-    words = {
-        "title": text.title.model_dump(),
-        "cause": text.cause.model_dump(),
-        "advice": text.advice.model_dump(),
+    words: dict[str, Any] = {
+        "title": in_both(text.title),
+        "cause": in_both(text.cause),
+        "advice": in_both(text.advice),
     }
     return {**words, **finding.shown()}

@@ -9,20 +9,20 @@ from fastapi import Depends, Query
 
 
 @dataclass(frozen=True, slots=True)
-class PageAsked:
+class PageRequest:
     page_no: int
     page_size: int
 
     def filled(self, total: int, **items: list[dict[str, Any]]) -> dict[str, Any]:
-        """What is told of the page: itself, of how many it is, and its items by their name."""
+        """The page's number and size, how many items there are in all, and its own by their name."""
         return {"page_no": self.page_no, "page_size": self.page_size, "total": total, **items}
 
 
-def page_asked(
+def page_request(
     page_no: Annotated[int, Query(ge=1, le=1_000_000)] = 1,
     page_size: Annotated[int, Query(ge=1, le=100)] = 10,
-) -> PageAsked:
-    return PageAsked(page_no, page_size)
+) -> PageRequest:
+    return PageRequest(page_no, page_size)
 
 
-PageHere = Annotated[PageAsked, Depends(page_asked)]
+PageHere = Annotated[PageRequest, Depends(page_request)]

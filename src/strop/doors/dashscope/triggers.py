@@ -8,23 +8,16 @@ from starlette.responses import JSONResponse, Response
 
 from strop.doors.documented import FUNCTION_FAILURES
 from strop.doors.middleware import bearer
-from strop.doors.services import Services, ServicesHere, public_url
-from strop.errors import AccessError, FunctionError, MissingError, RequestError
-from strop.schema.entity import FunctionInstance, InstanceStatus
+from strop.doors.requests import ServicesHere, public_url
+from strop.errors import FunctionError, RequestError
+from strop.schema.entity import FunctionInstance
 from strop.schema.function import INPUT_OF
 from strop.schema.reply import FunctionReply
-from strop.service.secret import Signer
-from strop.store.entities import get_instance
+from strop.service.functions import callable_instance
+from strop.service.services import Services
 from strop.workers.pooled import outcome
 
 router = APIRouter(prefix="/functions/{instance_id}", tags=["functions"], responses=FUNCTION_FAILURES)
-
-TRIGGER_PURPOSE = "instance"
-
-
-def trigger_token(signer: Signer, instance_id: str) -> str:
-    """The instance's own token: made of its id and the server's secret, so that it is stored nowhere."""
-    return signer.token(TRIGGER_PURPOSE, instance_id)
 
 
 def trigger_url(request: Request, services: Services, instance_id: str) -> str:
@@ -58,19 +51,8 @@ async def health(request: Request, services: ServicesHere, instance_id: str) -> 
 
 async def _allowed(request: Request, services: Services, instance_id: str) -> FunctionInstance:
     """The token first: whoever has none learns nothing, not even whether the instance exists."""
-    if not services.signer.holds(bearer(request.scope), TRIGGER_PURPOSE, instance_id):
-        raise AccessError("missing or wrong trigger token", fix="query the instance for its trigger_token")
-
-    def read() -> FunctionInstance:
-        with services.database.read() as session:
-            return get_instance(session, instance_id)
-
-    instance = await run_in_threadpool(read)
-    if instance.status is InstanceStatus.DELETED:
-        raise MissingError(
-            f"function instance {instance_id!r} was deleted", fix="bring the function online again"
-        )
-    return instance
+    token = bearer(request.scope)
+    return await run_in_threadpool(callable_instance, services, instance_id, token)
 
 
 def _answer(reply: FunctionReply) -> Response:

@@ -19,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from strop.errors import RequestError, TooLargeError
+from strop.locales import msg
 from strop.schema.span import ATTEMPT_ID, ROLLOUT_ID, SAMPLE_ID, SPAN_KIND, Span, SpanKind, SpanStatus
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
@@ -59,7 +60,10 @@ def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServic
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
-        raise RequestError(f"content-type is {kind!r}", fix=f"send OTLP as {PROTOBUF} or {JSON}")
+        raise RequestError(
+            msg("content-type is {kind!r}", kind=kind),
+            fix=msg("send OTLP as {protobuf} or {json}", protobuf=PROTOBUF, json=JSON),
+        )
     content = _unpacked(body, encoding.strip().lower())
     request = ExportTraceServiceRequest()
     try:
@@ -72,7 +76,9 @@ def parse(body: bytes, *, content_type: str, encoding: str) -> ExportTraceServic
             _refuse_too_many(_num_said(said), 0)
             json_format.ParseDict(_with_base64_ids(said), request, ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError, TypeError) as error:
-        raise RequestError(f"the body is no OTLP trace request: {str(error)[:200]}") from error
+        raise RequestError(
+            msg("the body is not an OTLP trace request: {error}", error=str(error)[:200])
+        ) from error
     return request
 
 
@@ -171,7 +177,7 @@ def _frames(content: bytes, at: int, end: int, left: Iterator[int]) -> Iterator[
     """
     while at < end:
         if next(left, None) is None:
-            raise TooLargeError("too many fields in one request", fix="send smaller batches")
+            raise TooLargeError(msg("too many fields in one request"), fix=msg("send smaller batches"))
         tag, at = _varint(content, at, end)
         match tag & 7:
             case 0:
@@ -218,10 +224,14 @@ def _num_said(said: Any) -> int:
 
 def _refuse_too_many(spans: int, parts: int) -> None:
     if spans > MAX_SPANS:
-        raise TooLargeError(f"more than {MAX_SPANS} spans in one request", fix="send smaller batches")
+        raise TooLargeError(
+            msg("more than {max_spans} spans in one request", max_spans=MAX_SPANS),
+            fix=msg("send smaller batches"),
+        )
     if parts > MAX_PARTS:
         raise TooLargeError(
-            f"more than {MAX_PARTS} attributes and other parts in one request", fix="send smaller batches"
+            msg("more than {max_parts} attributes and other parts in one request", max_parts=MAX_PARTS),
+            fix=msg("send smaller batches"),
         )
 
 
@@ -229,16 +239,23 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):
-        raise RequestError(f"content-encoding is {encoding!r}", fix="send gzip, deflate, or none")
+        raise RequestError(
+            msg("content-encoding is {encoding!r}", encoding=encoding), fix=msg("send gzip, deflate, or none")
+        )
     unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib, by the header
     try:
         content = unpacker.decompress(body, MAX_BYTES)
     except zlib.error as error:
-        raise RequestError(f"the body is no {encoding}: {error}") from error
+        raise RequestError(
+            msg("the body is not valid {encoding}: {error}", encoding=encoding, error=error)
+        ) from error
     if unpacker.unconsumed_tail:
-        raise TooLargeError(f"the body unpacks to more than {MAX_BYTES} bytes", fix="send smaller batches")
+        raise TooLargeError(
+            msg("the body unpacks to more than {max_bytes} bytes", max_bytes=MAX_BYTES),
+            fix=msg("send smaller batches"),
+        )
     if not unpacker.eof:
-        raise RequestError(f"the {encoding} body ends before its end")
+        raise RequestError(msg("the {encoding} body ends before its end", encoding=encoding))
     return content
 
 

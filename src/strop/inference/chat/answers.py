@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.inference.chat.errors import RequestRefused
 from strop.inference.chat.render import PrefixEntry, Renderer
+from strop.locales import msg
 from strop.schema.example import Answer
 
 if TYPE_CHECKING:
@@ -52,12 +53,19 @@ class TextTokens:
             text = answered.text
             if not answered.agrees(prompt.rendered):
                 raise RequestRefused(
-                    f"messages[{index}]: the chat template asks for an answer in other words than those it "
-                    f"renders one with ({prompt.text[-40:]!r} is not in {text[-160:]!r}), so its tokens "
-                    "cannot be told"
+                    msg(
+                        "messages[{index}]: the chat template asks for an answer in other "
+                        "words than those it renders one with ({text!r} is not in "
+                        "{text2!r}), so its tokens cannot be told",
+                        index=index,
+                        text=prompt.text[-40:],
+                        text2=text[-160:],
+                    )
                 )
             if not prompt.token_ids:
-                raise RequestRefused(f"messages[{index}]: the chat template puts nothing before this answer")
+                raise RequestRefused(
+                    msg("messages[{index}]: the chat template puts nothing before this answer", index=index)
+                )
             said = text[len(prompt.text) :]
             completion_ids = self._up_to_the_end(self._renderer.encode(answered.rest(len(prompt.text))))
             whole = all(part in said for part in _spoken(message))

@@ -19,6 +19,7 @@ from strop.inference.chat.render import Prompt, Renderer
 from strop.inference.chat.replies import choice, completion, message_of, token_logprobs, usage_of
 from strop.inference.chat.request import ChatRequest
 from strop.inference.chat.sampler import Generation, Sampler
+from strop.locales import msg
 from strop.schema.sampling import Completion, CompletionChunk, FinishReason, SamplingParams
 
 
@@ -91,7 +92,7 @@ class Answering:
                 self._events.put_nowait((index, chunk))
         sampled = await generation.result()
         if sampled.finish_reason is FinishReason.ABORT or not sampled.token_ids:
-            raise EngineError("the engine ended a generation before it was finished")
+            raise EngineError(msg("the engine ended a generation before it was finished"))
         self.completions[index] = sampled
         self.latencies_s[index] = time.perf_counter() - self._started
         self._events.put_nowait((index, None))
@@ -176,7 +177,7 @@ class ChatCall(ABC):
         """In OpenAI's form, if the request asks for them."""
         if not self.request.logprobs:
             return None
-        return token_logprobs(piece.token_ids, piece.logprobs, piece.likeliest, self._renderer.token_text)
+        return token_logprobs(piece.token_ids, piece.logprobs, piece.top_logprobs, self._renderer.token_text)
 
     def reply(self) -> dict[str, Any]:
         """The answer of a call that ran to its end.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.inference.chat.errors import RequestRefused
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -92,8 +93,11 @@ class ControlTokens:
         if not self._encodes_apart():
             start, end = part.ordinary[0]
             raise RequestRefused(
-                f"a message holds {part.text[start:end]!r}, which this model's tokenizer can only read as a "
-                "control token; take it out of the text",
+                msg(
+                    "a message holds {text!r}, which this model's tokenizer can only read as "
+                    "a control token; take it out of the text",
+                    text=part.text[start:end],
+                ),
                 param="messages",
             )
         ids: list[int] = []

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from strop.errors import StropError
 from strop.inference.chat.errors import RequestRefused
+from strop.locales import msg
 
 _KEEP_ALIVE_S = 75
 """Seconds an idle connection stays: longer than clients keep theirs, so that none closes as it is reused."""
@@ -40,7 +41,8 @@ def bind(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise StropError(
-            f"cannot listen on {host}:{port}: {error}", fix="choose another port, or 0 for a free one"
+            msg("cannot listen on {host}:{port}: {error}", host=host, port=port, error=error),
+            fix=msg("choose another port, or 0 for a free one"),
         ) from error
     return listener
 
@@ -98,5 +100,9 @@ async def read_body(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > BODY_LIMIT:
-            raise RequestRefused(f"the body exceeds {BODY_LIMIT} bytes", status=413, code="body_too_large")
+            raise RequestRefused(
+                msg("the body exceeds {body_limit} bytes", body_limit=BODY_LIMIT),
+                status=413,
+                code="body_too_large",
+            )
     return bytes(body)

@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import EngineError, StropError
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -66,7 +67,11 @@ class ClientGone(Exception):
 
 def attempt_ended(rollout_id: str, attempt_id: str) -> RequestRefused:
     return RequestRefused(
-        f"attempt {attempt_id!r} of rollout {rollout_id!r} has ended; its calls are no longer answered",
+        msg(
+            "attempt {attempt_id!r} of rollout {rollout_id!r} has ended; its calls are no longer answered",
+            attempt_id=attempt_id,
+            rollout_id=rollout_id,
+        ),
         status=409,
         code="attempt_ended",
         retry=False,
@@ -75,7 +80,12 @@ def attempt_ended(rollout_id: str, attempt_id: str) -> RequestRefused:
 
 def unknown_attempt(rollout_id: str, attempt_id: str) -> RequestRefused:
     return RequestRefused(
-        f"there is no attempt {attempt_id!r} of rollout {rollout_id!r}; use model_resource.base_url as it is",
+        msg(
+            "there is no attempt {attempt_id!r} of rollout {rollout_id!r}; use "
+            "model_resource.base_url as it is",
+            attempt_id=attempt_id,
+            rollout_id=rollout_id,
+        ),
         status=404,
         code="unknown_attempt",
     )
@@ -89,7 +99,10 @@ def unknown_url(request: Request, served: str, *, status: int) -> RequestRefused
 
 def wrong_key() -> RequestRefused:
     return RequestRefused(
-        "this api_key does not open this attempt; use the api_key of the same model_resource as the base_url",
+        msg(
+            "this api_key does not open this attempt; use the api_key of the same "
+            "model_resource as the base_url"
+        ),
         status=401,
         code="invalid_api_key",
     )
@@ -97,8 +110,13 @@ def wrong_key() -> RequestRefused:
 
 def no_room(prompt_tokens: int, max_length: int) -> RequestRefused:
     return RequestRefused(
-        f"This model's maximum context length is {max_length} tokens. However, your messages resulted in "
-        f"{prompt_tokens} tokens, which leaves no room for an answer. Reduce the length of the messages.",
+        msg(
+            "This model's maximum context length is {max_length} tokens. However, your "
+            "messages resulted in {prompt_tokens} tokens, which leaves no room for an "
+            "answer. Reduce the length of the messages.",
+            max_length=max_length,
+            prompt_tokens=prompt_tokens,
+        ),
         param="messages",
         code="context_length_exceeded",
     )
@@ -111,7 +129,9 @@ def refusal_of(error: Exception) -> RequestRefused:
     if isinstance(error, EngineError):
         logger.warning("engine error during a call: %s", error)
         return RequestRefused(
-            f"the engine could not finish this call: {error.message}", status=500, code="engine_error"
+            msg("the engine could not finish this call: {message}", message=error.message),
+            status=500,
+            code="engine_error",
         )
     logger.error("unexpected error during a call", exc_info=error)
-    return RequestRefused("internal error; the log has the details", status=500)
+    return RequestRefused(msg("internal error; the log has the details"), status=500)

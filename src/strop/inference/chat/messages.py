@@ -13,6 +13,7 @@ from typing import Any
 
 from strop.inference.chat.errors import RequestRefused
 from strop.inference.chat.tool_calls import CLOSE, OPEN
+from strop.locales import msg
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -43,7 +44,13 @@ def _message(index: int, message: dict[str, Any], raw_arguments: bool) -> dict[s
     role = message.get("role")
     if role not in ROLES:
         raise RequestRefused(
-            f"{place}.role: expected one of {', '.join(ROLES)}, found {role!r}", param=f"{place}.role"
+            msg(
+                "{place}.role: expected one of {roles}, found {role!r}",
+                place=place,
+                roles=", ".join(ROLES),
+                role=role,
+            ),
+            param=f"{place}.role",
         )
     kept = {key: value for key, value in message.items() if value is not None}
     kept["role"] = "system" if role == "developer" else role
@@ -59,13 +66,19 @@ def _text(content: object, place: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise RequestRefused(f"{place}: expected text or a list of parts", param=place)
+        raise RequestRefused(msg("{place}: expected text or a list of parts", place=place), param=place)
     texts: list[str] = []
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else type(part).__name__
         if kind != "text" or not isinstance(part.get("text"), str):
             raise RequestRefused(
-                f"{place}[{index}]: this model reads text only, found a part of type {kind!r}", param=place
+                msg(
+                    "{place}[{index}]: this model reads text only, found a part of type {kind!r}",
+                    place=place,
+                    index=index,
+                    kind=kind,
+                ),
+                param=place,
             )
         texts.append(part["text"])
     return "\n".join(texts)
@@ -73,12 +86,14 @@ def _text(content: object, place: str) -> str:
 
 def _tool_calls(calls: object, place: str, raw_arguments: bool) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
-        raise RequestRefused(f"{place}: expected a list", param=place)
+        raise RequestRefused(msg("{place}: expected a list", place=place), param=place)
     made: list[dict[str, Any]] = []
     for index, call in enumerate(calls):
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise RequestRefused(f"{place}[{index}].function.name is missing", param=place)
+            raise RequestRefused(
+                msg("{place}[{index}].function.name is missing", place=place, index=index), param=place
+            )
         arguments = function.get("arguments") or "{}"
         if raw_arguments and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
@@ -130,7 +145,12 @@ def left_out_error(messages: list[dict[str, Any]], text: str) -> RequestRefused:
     role = messages[index]["role"]
     why = "; a result needs the assistant message that called the tool before it" if role == "tool" else ""
     return RequestRefused(
-        f"messages[{index}]: this model's chat template leaves the {role} message out of the prompt{why}",
+        msg(
+            "messages[{index}]: this model's chat template leaves the {role} message out of the prompt{why}",
+            index=index,
+            role=role,
+            why=why,
+        ),
         param=f"messages[{index}]",
     )
 

@@ -24,6 +24,7 @@ from strop.inference.chat.messages import (
     tools_for_template,
     with_instructions_merged,
 )
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -67,8 +68,8 @@ class Renderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.chat_template:
             raise ModelError(
-                "the tokenizer has no chat template, so chat messages cannot become a prompt",
-                fix="use an instruction-tuned model, or add chat_template.jinja to the model's folder",
+                msg("the tokenizer has no chat template, so chat messages cannot become a prompt"),
+                fix=msg("use an instruction-tuned model, or add chat_template.jinja to the model's folder"),
             )
         self._tokenizer = tokenizer
         self._controls = ControlTokens(tokenizer)
@@ -161,7 +162,7 @@ class Renderer:
     ) -> str:
         if taken := self._reserved & kwargs.keys():
             raise RequestRefused(
-                f"chat_template_kwargs: {', '.join(sorted(taken))} cannot be set by a call",
+                msg("chat_template_kwargs: {taken} cannot be set by a call", taken=", ".join(sorted(taken))),
                 param="chat_template_kwargs",
             )
         try:
@@ -174,7 +175,8 @@ class Renderer:
             )
         except Exception as error:
             raise RequestRefused(
-                f"the chat template of this model refused the messages: {error}", param="messages"
+                msg("the chat template of this model refused the messages: {error}", error=error),
+                param="messages",
             ) from error
         return str(text)
 

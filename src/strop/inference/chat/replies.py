@@ -7,7 +7,7 @@ from typing import Any
 
 from strop.inference.chat.sampling import derive_seed
 from strop.inference.chat.tool_calls import MalformedToolCall, ToolCall, parse_tool_calls
-from strop.schema.sampling import FinishReason, Likeliest
+from strop.schema.sampling import FinishReason, TopLogprobs
 
 
 def message_of(text: str, *, parses_tools: bool, seed: int) -> tuple[dict[str, Any], bool]:
@@ -49,10 +49,10 @@ def choice(
 def token_logprobs(
     token_ids: Sequence[int],
     logprobs: Sequence[float],
-    likeliest: Sequence[Likeliest],
+    top_logprobs: Sequence[TopLogprobs],
     token_text: Callable[[int], str],
 ) -> dict[str, Any]:
-    """`likeliest` is empty where nobody asked for more than the sampled tokens."""
+    """`top_logprobs` is empty where nobody asked for more than the sampled tokens."""
 
     def told(token_id: int, logprob: float) -> dict[str, Any]:
         text = token_text(token_id)
@@ -60,7 +60,7 @@ def token_logprobs(
         octets = None if "\ufffd" in text else list(text.encode())
         return {"token": text, "logprob": logprob, "bytes": octets}
 
-    others = likeliest or [()] * len(token_ids)
+    others = top_logprobs or [()] * len(token_ids)
     content = [
         {**told(token_id, logprob), "top_logprobs": [told(*one) for one in best]}
         for token_id, logprob, best in zip(token_ids, logprobs, others, strict=True)

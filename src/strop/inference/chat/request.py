@@ -12,6 +12,7 @@ import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from strop.inference.chat.errors import RequestRefused
+from strop.locales import msg
 from strop.schema.sampling import MIN_TOP_P, MOST_TOKENS, checked_temperature
 
 NEUTRAL_VALUES: dict[str, tuple[Any, ...]] = {
@@ -114,9 +115,9 @@ def parse_request(body: bytes) -> ChatRequest:
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise RequestRefused(f"the body is not JSON: {error}") from None
+        raise RequestRefused(msg("the body is not JSON: {error}", error=error)) from None
     if not isinstance(data, dict):
-        raise RequestRefused(f"the body must be a JSON object, found {type(data).__name__}")
+        raise RequestRefused(msg("the body must be a JSON object, found {name}", name=type(data).__name__))
     return checked_request(data)
 
 
@@ -132,7 +133,8 @@ def checked_request(data: dict[str, Any]) -> ChatRequest:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RequestRefused(
-            f"{place}: {first['msg'].removeprefix('Value error, ')}", param=str(first["loc"][0])
+            msg("{place}: {first}", place=place, first=first["msg"].removeprefix("Value error, ")),
+            param=str(first["loc"][0]),
         ) from None
     for name, value in (request.model_extra or {}).items():
         _check_extra(name, value)
@@ -146,26 +148,34 @@ def _check_extra(name: str, value: Any) -> None:
         return
     if name in NEUTRAL_VALUES:
         raise RequestRefused(
-            f"{name} = {value!r} would change what is sampled and is not supported; leave {name} out",
+            msg(
+                "{name} = {value!r} would change what is sampled and is not supported; leave {name} out",
+                name=name,
+                value=value,
+            ),
             param=name,
             code="unsupported_parameter",
         )
     raise RequestRefused(
-        f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter"
+        msg("Unrecognized request argument supplied: {name}", name=name), param=name, code="unknown_parameter"
     )
 
 
 def _check_agreement(request: ChatRequest) -> None:
     if request.top_logprobs and not request.logprobs:
-        raise RequestRefused("top_logprobs are told with logprobs=true only", param="top_logprobs")
+        raise RequestRefused(msg("top_logprobs are told with logprobs=true only"), param="top_logprobs")
     one, other = request.max_tokens, request.max_completion_tokens
     if one is not None and other is not None and one != other:
         raise RequestRefused(
-            f"max_tokens ({one}) and max_completion_tokens ({other}) disagree; set one of them",
+            msg(
+                "max_tokens ({one}) and max_completion_tokens ({other}) disagree; set one of them",
+                one=one,
+                other=other,
+            ),
             param="max_completion_tokens",
         )
     if "" in request.stop_strings:
-        raise RequestRefused("stop: a stop string must not be empty", param="stop")
+        raise RequestRefused(msg("stop: a stop string must not be empty"), param="stop")
 
 
 def _check_tools(request: ChatRequest) -> None:
@@ -173,11 +183,15 @@ def _check_tools(request: ChatRequest) -> None:
         function = tool.get("function")
         if tool.get("type") != "function" or not isinstance(function, dict) or not function.get("name"):
             raise RequestRefused(
-                f"tools[{index}]: expected {{'type': 'function', 'function': {{'name': ...}}}}", param="tools"
+                msg(
+                    "tools[{index}]: expected {{'type': 'function', 'function': {{'name': ...}}}}",
+                    index=index,
+                ),
+                param="tools",
             )
     if request.tool_choice not in (None, "auto", "none"):
         raise RequestRefused(
-            "tool_choice must be 'auto' or 'none': the policy cannot be forced to call a tool",
+            msg("tool_choice must be 'auto' or 'none': the policy cannot be forced to call a tool"),
             param="tool_choice",
             code="unsupported_parameter",
         )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from strop.inference.chat.errors import RequestRefused
 from strop.inference.chat.request import ChatRequest
+from strop.locales import msg
 from strop.schema.sampling import MIN_TRAINED_TEMPERATURE, SamplingParams, seed_of
 
 
@@ -59,24 +60,40 @@ def _refuse_untrainable(temperature: float | None, top_p: float | None, top_k: i
     why = "the training loss assumes that tokens were sampled from the model's full distribution"
     if temperature == 0:
         raise RequestRefused(
-            f"temperature = 0 is refused while training: {why}, and every rollout would be the same. Leave "
-            "temperature out to use the job's, or set it above 0",
+            msg(
+                "temperature = 0 is refused while training: {why}, and every rollout would "
+                "be the same. Leave temperature out to use the job's, or set it above 0",
+                why=why,
+            ),
             param="temperature",
         )
     if temperature is not None and temperature < MIN_TRAINED_TEMPERATURE:
         raise RequestRefused(
-            f"temperature = {temperature} is refused while training: below {MIN_TRAINED_TEMPERATURE:g} the "
-            "loss, which divides by it, drowns in rounding. Leave temperature out to use the job's",
+            msg(
+                "temperature = {temperature} is refused while training: below "
+                "{min_trained_temperature:g} the loss, which divides by it, drowns in "
+                "rounding. Leave temperature out to use the job's",
+                temperature=temperature,
+                min_trained_temperature=MIN_TRAINED_TEMPERATURE,
+            ),
             param="temperature",
         )
     if top_p is not None and top_p < 1:
         raise RequestRefused(
-            f"top_p = {top_p} is refused while training: {why}. Leave top_p out, or set it to 1",
+            msg(
+                "top_p = {top_p} is refused while training: {why}. Leave top_p out, or set it to 1",
+                top_p=top_p,
+                why=why,
+            ),
             param="top_p",
         )
     if top_k:
         raise RequestRefused(
-            f"top_k = {top_k} is refused while training: {why}. Leave top_k out, or set it to 0",
+            msg(
+                "top_k = {top_k} is refused while training: {why}. Leave top_k out, or set it to 0",
+                top_k=top_k,
+                why=why,
+            ),
             param="top_k",
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.inference.chat.errors import RequestRefused
+from strop.locales import msg
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class IdempotencyCache:
             and self._body_of_key.setdefault(identity.key, identity.body) != identity.body
         ):
             raise RequestRefused(
-                "this Idempotency-Key was used before with another body; use a new key for a new call",
+                msg("this Idempotency-Key was used before with another body; use a new key for a new call"),
                 code="idempotency_key_reused",
             )
         if not identity.may_repeat:

@@ -9,6 +9,7 @@ from strop.inference.local.config import EngineConfig
 from strop.inference.local.engine import Engine
 from strop.inference.local.generation import Generation
 from strop.inference.local.stats import EngineStats
+from strop.inference.local.weight_sync import SharedMemorySync
 
 __all__ = [
     "Engine",
@@ -16,6 +17,7 @@ __all__ = [
     "EngineStats",
     "Generation",
     "LowRank",
+    "SharedMemorySync",
     "check_base",
     "read_adapter",
 ]

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from strop.errors import EngineError
+from strop.locales import msg
 
 if TYPE_CHECKING:
     from strop.inference.local.engine import Engine
@@ -107,18 +108,34 @@ def read_adapter(folder: Path) -> LowRank:
         with safe_open(folder / "adapter_model.safetensors", framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise EngineError(f"the adapter in {str(folder)!r} cannot be read: {error}") from error
+        raise EngineError(
+            msg("the adapter in {folder!r} cannot be read: {error}", folder=str(folder), error=error)
+        ) from error
     for name, plain in _PLAIN.items():
         if (config.get(name) or plain) != plain:
-            raise EngineError(f"the adapter in {str(folder)!r} has {name}, which cannot share a base")
+            raise EngineError(
+                msg(
+                    "the adapter in {folder!r} has {name}, which cannot share a base",
+                    folder=str(folder),
+                    name=name,
+                )
+            )
     names = {name.removeprefix(_PREFIX).removesuffix(_A) for name in tensors if name.endswith(_A)}
     if tensors.keys() != {_PREFIX + name + end for name in names for end in (_A, _B)} or not names:
-        raise EngineError(f"the adapter in {str(folder)!r} holds other tensors than pairs of A and B")
+        raise EngineError(
+            msg("the adapter in {folder!r} holds other tensors than pairs of A and B", folder=str(folder))
+        )
     for name in sorted(names):
         shapes = [tuple(tensors[_PREFIX + name + end].shape) for end in (_A, _B)]
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][0] != rank or shapes[1][1] != rank:
             raise EngineError(
-                f"the adapter in {str(folder)!r} says r {rank}, but A and B of {name} are {shapes}"
+                msg(
+                    "the adapter in {folder!r} says r {rank}, but A and B of {name} are {shapes}",
+                    folder=str(folder),
+                    rank=rank,
+                    name=name,
+                    shapes=shapes,
+                )
             )
     return LowRank(
         sites={name: (tensors[_PREFIX + name + _A], tensors[_PREFIX + name + _B]) for name in sorted(names)},
@@ -139,11 +156,21 @@ def check_base(change: LowRank, *, base: Path, merged: Path) -> None:
         product = change.product(name)
         if was is None or became is None or not was.shape == became.shape == product.shape:
             raise EngineError(
-                f"{str(base)!r} is not the base of {str(merged)!r}: {name} is not the same there"
+                msg(
+                    "{base!r} is not the base of {merged!r}: {name} is not the same there",
+                    base=str(base),
+                    merged=str(merged),
+                    name=name,
+                )
             )
         if not _same(was.float() + product, became, noise=_NOISE * float(product.abs().max())):
             raise EngineError(
-                f"{str(base)!r} is not the base of {str(merged)!r}, or not any more: {name} differs"
+                msg(
+                    "{base!r} is not the base of {merged!r}, or not any more: {name} differs",
+                    base=str(base),
+                    merged=str(merged),
+                    name=name,
+                )
             )
 
 
@@ -163,7 +190,7 @@ def _tensor(folder: Path, name: str) -> Tensor | None:
                 if name in file.keys():  # noqa: SIM118 - no mapping
                     return file.get_tensor(name)
         except (OSError, SafetensorError) as error:
-            raise EngineError(f"{str(path)!r} cannot be read: {error}") from error
+            raise EngineError(msg("{path!r} cannot be read: {error}", path=str(path), error=error)) from error
     return None
 
 
@@ -193,7 +220,7 @@ def fused_pair(
         if pair is not None:
             a, b = pair
             if b.shape != (width, len(a)) or a.shape[1] != found[0][0].shape[1]:
-                raise EngineError(f"the adapter's shapes do not fit {names[index]}")
+                raise EngineError(msg("the adapter's shapes do not fit {names}", names=names[index]))
             b_OR[row : row + width, column : column + len(a)] = reorder(index, b)
             column += len(a)
         row += width

@@ -7,7 +7,8 @@ so that keys are read once and never repeated.
 On a CPU every token goes through one and the same product, whether it is sampled, or prefilled whole or in
 parts, and whatever else is in the batch: its bits then depend on its own sequence alone, and a run that is
 repeated or resumed samples the same, in whatever order agents call (tested, and tried out whenever an
-engine is made). The price is attention of prompts at the rate of small products.
+engine is made). The price is attention of prompts at the rate of small products, and that few keys are
+filled up with masked ones where the processor's kernel for few would sum in another order.
 """
 
 from __future__ import annotations
@@ -19,11 +20,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from strop.inference.local.batch import Span, StepBatch
+from strop.inference.local.batch import ROUND_LENGTH, Span, StepBatch
 from strop.inference.local.kv_cache import KVCache
 
 SUM_LENGTH = 128
 """Values summed in one product, at most: MKL was seen to cut sums of 208 and more."""
+
+FILLED_LENGTH = 128
+"""Keys that few are filled up to, at most. On Intel's processors with AVX-512, MKL has kernels of their own
+for fewer than 32, 80, 96 or 128 keys, by the width of the heads and how many share a key head."""
+
+ROWS_TRIED = 8
+"""Pairs of sequence and key head with which products are compared when an engine is made."""
 
 Product = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 """(queries_BGD, keys_BTD, values_BTD, mask_B1T, scale) -> (B, G, D)."""
@@ -36,7 +44,10 @@ class Attention:
         self.cache = cache
         self._num_heads = num_heads
         self._together = _faster_product(cache, num_heads // cache.shape.num_kv_heads)
-        self._alone = self._attend_one_by_one if cache.data.device.type == "cpu" else self._attend_alone
+        on_cpu = cache.data.device.type == "cpu"
+        self._alone = self._attend_one_by_one if on_cpu else self._attend_alone
+        if on_cpu:
+            cache.fewest_attended = fewest_keys(self._together, cache, num_heads // cache.shape.num_kv_heads)
 
     def __call__(self, batch: StepBatch, layer: int, q_NHD: Tensor, new_NRD: Tensor, scale: float) -> Tensor:
         """Store the step's keys and values, then attend to them and all before.
@@ -151,3 +162,29 @@ def _faster_product(cache: KVCache, group: int) -> Product:
 
     # A clear win only: which one it is should not change from run to run.
     return fused_kernel if 1.5 * seconds(fused_kernel) < seconds(batched_products) else batched_products
+
+
+def fewest_keys(product: Product, cache: KVCache, group: int) -> int:
+    """The smallest number of keys from which on masked ones after them change no bit, found by trying.
+
+    Where they change bits at every number that is tried, it is the largest of them.
+    """
+    dtype, head_dim, seen = cache.shape.dtype, cache.shape.head_dim, min(ROUND_LENGTH, cache.max_length)
+    tried = [*range(ROUND_LENGTH, FILLED_LENGTH + ROUND_LENGTH, ROUND_LENGTH), 2 * FILLED_LENGTH]
+    lengths = sorted({min(length, cache.max_length) for length in tried})
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((ROWS_TRIED, group, head_dim), *((ROWS_TRIED, lengths[-1], head_dim),) * 2)
+    q_BGD, k_BTD, v_BTD = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
+    mask_B1T = torch.zeros((ROWS_TRIED, 1, lengths[-1]), dtype=dtype)
+    mask_B1T[:, :, seen:] = float("-inf")
+
+    def attended(length: int) -> Tensor:
+        return product(q_BGD, k_BTD[:, :length], v_BTD[:, :length], mask_B1T[:, :, :length], head_dim**-0.5)
+
+    settled, *before = reversed(lengths)
+    expected = attended(settled)
+    for length in before:
+        if not torch.equal(attended(length), expected):
+            break
+        settled = length
+    return min(settled, FILLED_LENGTH)

@@ -153,7 +153,8 @@ def batched_length(length_B: npt.NDArray[np.int64], num_slots: int) -> int:
 
 
 def _rounded(cache: KVCache, attended: int) -> int:
-    return min(cache.max_length, -(-attended // ROUND_LENGTH) * ROUND_LENGTH)
+    rounded = -(-attended // ROUND_LENGTH) * ROUND_LENGTH
+    return min(cache.max_length, max(rounded, cache.fewest_attended))
 
 
 def _span(cache: KVCache, slot: int, *, begin: int, count: int, position: int) -> Span:

@@ -14,6 +14,7 @@ from strop.errors import EngineError
 from strop.inference.local.attention import Attention
 from strop.inference.local.batch import make_batch
 from strop.inference.local.forward import Forward
+from strop.locales import msg
 
 TAKES = (6, 3, 1, 1)
 
@@ -41,9 +42,12 @@ def check_forward(model: PreTrainedModel, forward: Forward, attention: Attention
     exact = cache.shape.dtype == torch.float32 and model.dtype == torch.float32
     if not worst <= (1e-3 if exact else 0.1):
         raise EngineError(
-            f"the engine's logits of {type(model).__name__} differ from the model's own by {worst:.3g} of "
-            "their spread",
-            fix="this architecture's attention does something the engine does not know; take another",
+            msg(
+                "the engine's logits of {name} differ from the model's own by {worst:.3g} of their spread",
+                name=type(model).__name__,
+                worst=worst,
+            ),
+            fix=msg("this architecture's attention does something the engine does not know; take another"),
         )
 
 

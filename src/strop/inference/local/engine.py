@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from strop.errors import EngineError
 from strop.inference.local.adapter import AdaptedSampler, Adapter, LowRank
@@ -23,14 +24,16 @@ from strop.inference.local.forward import Forward, HubForward
 from strop.inference.local.fused import FusedLlama, can_fuse
 from strop.inference.local.generation import Generation, Waiter, wake
 from strop.inference.local.kv_cache import KVCache
+from strop.inference.local.loading import network_from_folder, network_from_weights
 from strop.inference.local.request import Request
-from strop.inference.local.sampler import likeliest, sample
+from strop.inference.local.sampler import sample, top_logprobs
 from strop.inference.local.scheduler import Finished, Scheduler
 from strop.inference.local.stats import EngineStats
 from strop.inference.local.support import kv_shape, refuse_unsupported, resolve_max_length, text_config
 from strop.inference.local.threads import release_team
 from strop.inference.local.vocabulary import Vocabulary
 from strop.inference.local.weights import WeightList, WeightSource
+from strop.locales import msg
 from strop.memory import give_back_free_memory
 from strop.schema.sampling import Completion, SamplingParams
 
@@ -47,9 +50,10 @@ class _Command:
 class Engine:
     """Continuous batching over a causal language model.
 
-    The model is copied at once, in the sampling precision; it may be trained while the engine samples, and
-    its new weights reach the engine by `load_weights` only. `repeatable`: what is sampled for a request
-    depends, bit for bit, on nothing but the request and the weights; found out when the engine is made.
+    Made from a folder or from weights, never from a model that something else holds: it keeps a copy in the
+    sampling precision, and new weights reach it by `load_weights` only. `repeatable`: what is sampled for a
+    request depends, bit for bit, on nothing but the request and the weights; found out when the engine is
+    made.
 
     Raises:
         EngineError: a model that cannot be sampled here, or KV memory for not even one sequence.
@@ -57,9 +61,35 @@ class Engine:
         methods may be called from any thread; `submit` and its generation also from event loops.
     """
 
+    @classmethod
+    def from_folder(cls, folder: Path, config: EngineConfig | None = None) -> Engine:
+        """An engine for the model and tokenizer in a Hugging Face folder.
+
+        Raises:
+            ModelError: they cannot be loaded.
+        """
+        return cls(*network_from_folder(folder), config)
+
+    @classmethod
+    def from_weights(
+        cls,
+        model_config: PreTrainedConfig,
+        weights: Mapping[str, torch.Tensor],
+        tokenizer: PreTrainedTokenizerBase,
+        config: EngineConfig | None = None,
+        *,
+        generation_config: GenerationConfig | None = None,
+    ) -> Engine:
+        """An engine for an architecture and weights by the names of its `state_dict`, which are copied."""
+        network = network_from_weights(model_config, weights)
+        if generation_config is not None:
+            network.generation_config = generation_config
+        return cls(network, tokenizer, config)
+
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: EngineConfig | None = None
     ) -> None:
+        """`model` is the engine's own, and given up once it is copied."""
         config = config or EngineConfig()
         self.max_length = resolve_max_length(model, config.max_length)
         refuse_unsupported(model, self.max_length)
@@ -91,8 +121,8 @@ class Engine:
         self._seeds = np.random.default_rng(config.seed)
         self._policy_version = 0
         self._inbox: list[Request] = []
-        self._errands: list[_Command] = []
-        self._news = threading.Condition()
+        self._commands: list[_Command] = []
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closing = False
         self._failure: EngineError | None = None
@@ -117,17 +147,17 @@ class Engine:
     def start(self) -> None:
         """Start the thread. An engine starts once."""
         release_team()
-        with self._news:
+        with self._changed:
             if self._thread is not None:
-                raise EngineError("the engine was started already", fix="make a new one")
+                raise EngineError(msg("the engine was started already"), fix=msg("make a new one"))
             self._thread = threading.Thread(target=self._run, name="strop-engine", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
         """Stop after the current step. Requests that are not finished get an `EngineError`."""
-        with self._news:
+        with self._changed:
             self._closing = True
-            self._news.notify_all()
+            self._changed.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -165,11 +195,11 @@ class Engine:
         """
         request = self._request(prompt_ids, params, adapter)
         release_team()
-        with self._news:
+        with self._changed:
             self._check_running()
             self._inbox.append(request)
             self._num_requests += 1
-            self._news.notify_all()
+            self._changed.notify_all()
         return request.generation
 
     def generate(
@@ -225,24 +255,24 @@ class Engine:
 
     def _between_steps(self, work: Callable[[], None]) -> None:
         """Let the engine's thread do something, and wait for it; where none runs, do it here."""
-        errand = _Command(work)
-        with self._news:
+        command = _Command(work)
+        with self._changed:
             if self._failure is not None:
                 raise self._failure
             if self._thread is None or self._closing:
                 with torch.inference_mode():
                     work()
                 return
-            self._errands.append(errand)
-            self._news.notify_all()
-        errand.done.wait()
-        if errand.error is not None:
-            raise errand.error
+            self._commands.append(command)
+            self._changed.notify_all()
+        command.done.wait()
+        if command.error is not None:
+            raise command.error
 
     def stats(self) -> EngineStats:
         """What the engine has done so far."""
         counts, shape = self._scheduler.counts, self._cache.shape
-        with self._news:
+        with self._changed:
             return EngineStats(
                 num_requests=self._num_requests,
                 num_finished=self._num_finished,
@@ -261,19 +291,29 @@ class Engine:
     def _request(self, prompt_ids: Sequence[int], params: SamplingParams, adapter: Adapter | None) -> Request:
         prompt = np.array(prompt_ids, dtype=np.int64)
         if prompt.ndim != 1 or len(prompt) == 0:
-            raise EngineError("the prompt is empty", fix="give at least one token id")
+            raise EngineError(msg("the prompt is empty"), fix=msg("give at least one token id"))
         if len(prompt) >= self.max_length:
             raise EngineError(
-                f"the prompt has {len(prompt)} tokens and leaves no room for an answer: max_length is "
-                f"{self.max_length}",
-                fix="shorten the prompt or raise max_length",
+                msg(
+                    "the prompt has {num_prompt} tokens and leaves no room for an answer: "
+                    "max_length is {max_length}",
+                    num_prompt=len(prompt),
+                    max_length=self.max_length,
+                ),
+                fix=msg("shorten the prompt or raise max_length"),
             )
         embedded = self._vocabulary.embedded
         if prompt.min() < 0 or prompt.max() >= embedded:
             wrong = prompt[(prompt < 0) | (prompt >= embedded)][0]
-            raise EngineError(f"the prompt holds token id {wrong}; the model has ids 0 to {embedded - 1}")
+            raise EngineError(
+                msg(
+                    "the prompt holds token id {wrong}; the model has ids 0 to {embedded}",
+                    wrong=wrong,
+                    embedded=embedded - 1,
+                )
+            )
         stops = self._vocabulary.stops(params.stop)
-        with self._news:
+        with self._changed:
             drawn = int(self._seeds.integers(2**63))
         return Request(
             prompt=prompt,
@@ -290,45 +330,49 @@ class Engine:
             raise self._failure
         if self._thread is None or self._closing:
             state = "closed" if self._closing else "not started"
-            raise EngineError(f"the engine is {state}", fix="submit between start() and close()")
+            raise EngineError(
+                msg("the engine is {state}", state=state), fix=msg("submit between start() and close()")
+            )
 
     def _run(self) -> None:
-        reason = EngineError("the engine was closed before this request finished")
+        reason = EngineError(msg("the engine was closed before this request finished"))
         try:
             with torch.inference_mode():
-                while self._take_news():
+                while self._take_inbox():
                     if self._loaded:
                         self._step()
         except BaseException as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear of it
-            reason = EngineError(f"the engine's thread failed: {type(error).__name__}: {error}")
+            reason = EngineError(
+                msg("the engine's thread failed: {name}: {error}", name=type(error).__name__, error=error)
+            )
             reason.__cause__ = error
             self._failure = reason
         finally:
             self._end_all(reason)
 
-    def _take_news(self) -> bool:
-        """Wait for something to do, do errands, fetch the inbox. False when the engine closes."""
-        with self._news:
+    def _take_inbox(self) -> bool:
+        """Wait for something to do, do commands, fetch the inbox. False when the engine closes."""
+        with self._changed:
             scheduler = self._scheduler
-            while not (self._closing or self._inbox or self._errands or (scheduler.busy and self._loaded)):
+            while not (self._closing or self._inbox or self._commands or (scheduler.busy and self._loaded)):
                 release_team()
-                self._news.wait()
+                self._changed.wait()
             if self._closing:
                 return False
             inbox, self._inbox = self._inbox, []
-            errands, self._errands = self._errands, []
+            commands, self._commands = self._commands, []
         for request in inbox:
             scheduler.add(request)
-        for position, errand in enumerate(errands):
+        for position, command in enumerate(commands):
             try:
-                errand.work()
+                command.work()
             except BaseException as error:
                 # Half-copied weights: nothing may be sampled from them.
-                for unfinished in errands[position:]:
-                    unfinished.error = EngineError(f"copying the weights failed: {error}")
+                for unfinished in commands[position:]:
+                    unfinished.error = EngineError(msg("copying the weights failed: {error}", error=error))
                     unfinished.done.set()
                 raise
-            errand.done.set()
+            command.done.set()
         return True
 
     def _step(self) -> None:
@@ -342,11 +386,11 @@ class Engine:
             draws = scheduler.draws()
             logits_MV = self._forward.logits(batch, self._attention)
             ids_M, logprobs_M = sample(logits_MV, draws)
-            if curious := scheduler.curious():
-                counts = [request.params.top_logprobs for _, request in curious]
-                told = likeliest(logits_MV, [m for m, _ in curious], counts)
-                for (_, request), best in zip(curious, told, strict=True):
-                    request.likeliest.append(best)
+            if asking := scheduler.wants_logprobs():
+                counts = [request.params.top_logprobs for _, request in asking]
+                told = top_logprobs(logits_MV, [m for m, _ in asking], counts)
+                for (_, request), best in zip(asking, told, strict=True):
+                    request.top_logprobs.append(best)
             finished_ones, broken = scheduler.accept(ids_M, logprobs_M, self._policy_version)
             for request, token_ids, logprobs, best in scheduler.new_tokens():
                 waiters += request.generation.push(token_ids, logprobs, best)
@@ -374,26 +418,28 @@ class Engine:
                 policy_versions=finished.policy_versions,
                 text=text,
                 finish_reason=finished.reason,
-                likeliest=tuple(request.likeliest),
+                top_logprobs=tuple(request.top_logprobs),
             )
         )
 
     def _end_all(self, reason: EngineError) -> None:
-        with self._news:
+        with self._changed:
             self._closing = True
             requests = [*self._scheduler.remove_all(), *self._inbox]
-            errands, self._inbox, self._errands = self._errands, [], []
-        for errand in errands:
-            errand.error = reason
-            errand.done.set()
+            commands, self._inbox, self._commands = self._commands, [], []
+        for command in commands:
+            command.error = reason
+            command.done.set()
         waiters = [waiter for request in requests for waiter in request.generation.end(reason)]
         wake(waiters)
 
 
 def _not_finite(version: int) -> EngineError:
     return EngineError(
-        f"the model's logits are not finite at policy version {version}",
-        fix="the weights hold NaN or infinity: go back to an earlier checkpoint, lower the learning rate",
+        msg("the model's logits are not finite at policy version {version}", version=version),
+        fix=msg(
+            "the weights hold NaN or infinity: go back to an earlier checkpoint, lower the learning rate"
+        ),
     )
 
 
@@ -407,8 +453,13 @@ def _make_cache(
         num_slots = config.kv_memory_bytes // slot_bytes
         if num_slots == 0:
             raise EngineError(
-                f"kv_memory_bytes is {config.kv_memory_bytes}; one sequence of {max_length} tokens needs "
-                f"{slot_bytes}",
-                fix="raise kv_memory_bytes or lower max_length",
+                msg(
+                    "kv_memory_bytes is {kv_memory_bytes}; one sequence of {max_length} "
+                    "tokens needs {slot_bytes}",
+                    kv_memory_bytes=config.kv_memory_bytes,
+                    max_length=max_length,
+                    slot_bytes=slot_bytes,
+                ),
+                fix=msg("raise kv_memory_bytes or lower max_length"),
             )
     return KVCache(shape, num_slots=num_slots, max_length=max_length, device=device)

@@ -21,6 +21,7 @@ from strop.errors import EngineError
 from strop.inference.local.adapter import Adapter, LowRank
 from strop.inference.local.attention import Attention
 from strop.inference.local.batch import StepBatch
+from strop.locales import msg
 
 ATTENTION_NAME = "strop_engine"
 
@@ -79,17 +80,31 @@ def cached_attention(
     odd = [name for name in UNKNOWN_TO_ENGINE if arguments.get(name) is not None]
     if odd:
         raise EngineError(
-            f"{type(module).__name__} attends with {odd[0]!r}, which the engine does not compute"
+            msg(
+                "{name} attends with {odd!r}, which the engine does not compute",
+                name=type(module).__name__,
+                odd=odd[0],
+            )
         )
     cache, layer = running.attention.cache, module.layer_idx
     num_tokens, head_dim = query.shape[2:]
     if not isinstance(layer, int) or key.shape[1::2] != (cache.shape.num_kv_heads, cache.shape.head_dim):
         raise EngineError(
-            f"{type(module).__name__} gives keys of shape {tuple(key.shape)}, expected {cache.shape}"
+            msg(
+                "{name} gives keys of shape {tuple}, expected {shape}",
+                name=type(module).__name__,
+                tuple=tuple(key.shape),
+                shape=cache.shape,
+            )
         )
     if value.shape != key.shape:
         raise EngineError(
-            f"{type(module).__name__} has values of another width ({value.shape[-1]}) than keys ({head_dim})"
+            msg(
+                "{name} has values of another width ({shape}) than keys ({head_dim})",
+                name=type(module).__name__,
+                shape=value.shape[-1],
+                head_dim=head_dim,
+            )
         )
     new_NRD = torch.cat([key[0], value[0]]).transpose(0, 1)
     running.num_calls += 1
@@ -115,8 +130,8 @@ class HubForward:
     ) -> None:
         if not model._supports_attention_backend:
             raise EngineError(
-                f"{type(model).__name__} does not let its attention be replaced",
-                fix="take a model whose transformers class supports the attention interface",
+                msg("{name} does not let its attention be replaced", name=type(model).__name__),
+                fix=msg("take a model whose transformers class supports the attention interface"),
             )
         self._model = copy.deepcopy(model).eval().requires_grad_(False)
         nn.Module.to(self._model, device, dtype)
@@ -139,8 +154,10 @@ class HubForward:
 
     def adapt(self, change: LowRank) -> Adapter:
         raise EngineError(
-            f"{type(self._model).__name__} is computed by its own code, which takes no adapters",
-            fix="serve the merged model",
+            msg(
+                "{name} is computed by its own code, which takes no adapters", name=type(self._model).__name__
+            ),
+            fix=msg("serve the merged model"),
         )
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
@@ -155,8 +172,13 @@ class HubForward:
             _local.running = None
         if running.num_calls != attention.cache.shape.num_layers:
             raise EngineError(
-                f"{type(self._model).__name__} attended {running.num_calls} times in "
-                f"{attention.cache.shape.num_layers} layers; the others keep a state unknown to the engine"
+                msg(
+                    "{name} attended {num_calls} times in {num_layers} layers; the others "
+                    "keep a state unknown to the engine",
+                    name=type(self._model).__name__,
+                    num_calls=running.num_calls,
+                    num_layers=attention.cache.shape.num_layers,
+                )
             )
         logits_MV = out.logits[0]
         if rows is not None and not kept:

@@ -23,6 +23,7 @@ from strop.inference.local.batch import StepBatch
 from strop.inference.local.linear import Linear, make_linear, packing_works
 from strop.inference.local.support import kv_shape
 from strop.inference.local.weights import to_sampling
+from strop.locales import msg
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 OUT = ("self_attn.o_proj",)
@@ -97,7 +98,7 @@ class FusedLlama:
 
     def logits(self, batch: StepBatch, attention: Attention) -> Tensor:
         if self._head is None:
-            raise EngineError("the engine has no weights yet", fix="call load_weights first")
+            raise EngineError(msg("the engine has no weights yet"), fix=msg("call load_weights first"))
         x_NE = F.embedding(batch.ids_N, self._embedding_VE)
         rotation_N1D = self._rotation_L1D[batch.positions_N]
         for index, layer in enumerate(self._layers):
@@ -120,7 +121,9 @@ class FusedLlama:
         prefixes = [f"model.layers.{index}." for index in range(self._num_layers)]
         known = {prefix + name for prefix in prefixes for name in (*QKV, *OUT, *GATE_UP, *DOWN)}
         if unknown := sorted(change.sites.keys() - known):
-            raise EngineError(f"the adapter changes {unknown[0]}, which is no layer of this model")
+            raise EngineError(
+                msg("the adapter changes {unknown}, which is no layer of this model", unknown=unknown[0])
+            )
         return Adapter(layers=[self._adapt_layer(change, prefix) for prefix in prefixes])
 
     def _adapt_layer(self, change: LowRank, prefix: str) -> dict[str, tuple[Tensor, Tensor]]:
@@ -142,7 +145,7 @@ class FusedLlama:
             pair = fused_pair(change, whole, widths, reorder=reorder, own=self._own)
             if pair is not None:
                 if pair[0].shape[1] != inputs[names]:
-                    raise EngineError(f"the adapter's shapes do not fit {whole[0]}")
+                    raise EngineError(msg("the adapter's shapes do not fit {whole}", whole=whole[0]))
                 pairs[names[0]] = pair
         return pairs
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from strop.errors import EngineError
 from strop.inference.local.text import TextStream
-from strop.schema.sampling import Completion, CompletionChunk, Likeliest
+from strop.schema.sampling import Completion, CompletionChunk, TopLogprobs
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
@@ -25,7 +25,7 @@ class Generation:
         self._lock = threading.Lock()
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
-        self._likeliest: list[Likeliest] = []
+        self._top_logprobs: list[TopLogprobs] = []
         self._outcome: Completion | EngineError | None = None
         self._ended = threading.Event()
         self._waiting_for_end: list[Waiter] = []
@@ -46,7 +46,7 @@ class Generation:
             with self._lock:
                 outcome = self._outcome
                 token_ids, logprobs = self._token_ids[num_sent:], self._logprobs[num_sent:]
-                likeliest = self._likeliest[num_sent:]
+                top_logprobs = self._top_logprobs[num_sent:]
                 changed = None
                 if outcome is None and not token_ids:
                     changed = self._wait(self._waiting_for_token)
@@ -62,7 +62,7 @@ class Generation:
                     logprobs=outcome.logprobs[num_sent:],
                     text=rest,
                     finish_reason=outcome.finish_reason,
-                    likeliest=outcome.likeliest[num_sent:],
+                    top_logprobs=outcome.top_logprobs[num_sent:],
                 )
                 return
             num_sent += len(token_ids)
@@ -72,7 +72,7 @@ class Generation:
                 token_ids=tuple(token_ids),
                 logprobs=tuple(logprobs),
                 text=new_text,
-                likeliest=tuple(likeliest),
+                top_logprobs=tuple(top_logprobs),
             )
 
     async def result(self) -> Completion:
@@ -94,13 +94,13 @@ class Generation:
         self.aborted = True
 
     def push(
-        self, token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Sequence[Likeliest] = ()
+        self, token_ids: Sequence[int], logprobs: Sequence[float], top_logprobs: Sequence[TopLogprobs] = ()
     ) -> list[Waiter]:
         """Engine's side: add tokens; returns who has to be woken."""
         with self._lock:
             self._token_ids.extend(token_ids)
             self._logprobs.extend(logprobs)
-            self._likeliest.extend(likeliest)
+            self._top_logprobs.extend(top_logprobs)
             return self._take(self._waiting_for_token)
 
     def end(self, outcome: Completion | EngineError) -> list[Waiter]:

@@ -40,12 +40,15 @@ class KVCache:
         tokens.
         num_tokens_S: tokens known; num_cached_S: tokens whose KV is in `data`, from the first on.
         adapter_S: key of the adapter that the KV was made with, 0 for none.
+    Units:
+        fewest_attended: tokens that are attended to at least, masked ones among them; `Attention` sets it.
     """
 
     def __init__(self, shape: KVShape, *, num_slots: int, max_length: int, device: torch.device) -> None:
         self.shape = shape
         self.num_slots = num_slots
         self.max_length = max_length
+        self.fewest_attended = 0
         self._device = device
         self.data: Tensor
         self.flat_layers: list[Tensor]

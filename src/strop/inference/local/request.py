@@ -10,7 +10,7 @@ import numpy.typing as npt
 from strop.inference.local.adapter import Adapter
 from strop.inference.local.generation import Generation
 from strop.inference.local.text import TextStream
-from strop.schema.sampling import Likeliest, SamplingParams
+from strop.schema.sampling import SamplingParams, TopLogprobs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Stops:
 @dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """`limit` is the length, prompt included, at which it ends; `num_pushed` counts tokens streamed.
-    `likeliest` grows with the sampled tokens, where `params` ask for them."""
+    `top_logprobs` grows with the sampled tokens, where `params` ask for them."""
 
     prompt: npt.NDArray[np.int64]
     params: SamplingParams
@@ -52,7 +52,7 @@ class Request:
     generation: Generation
     adapter: Adapter | None = None
     num_pushed: int = 0
-    likeliest: list[Likeliest] = field(default_factory=list["Likeliest"])
+    top_logprobs: list[TopLogprobs] = field(default_factory=list["TopLogprobs"])
 
     @property
     def adapter_key(self) -> int:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from strop.schema.sampling import Likeliest
+from strop.schema.sampling import TopLogprobs
 
 SHORT_LIST = 1024
 """Most likely tokens that top-p looks at before it sorts the whole vocabulary."""
@@ -94,7 +94,7 @@ def sample(logits_MV: Tensor, draws: Draws) -> tuple[npt.NDArray[np.int64], npt.
     return id_M.cpu().numpy(), prob_M.log().cpu().numpy()
 
 
-def likeliest(logits_MV: Tensor, rows: Sequence[int], counts: Sequence[int]) -> list[Likeliest]:
+def top_logprobs(logits_MV: Tensor, rows: Sequence[int], counts: Sequence[int]) -> list[TopLogprobs]:
     """The most likely tokens of some rows, after `sample` has applied the temperature.
 
     Shapes:

@@ -19,7 +19,7 @@ from strop.inference.local.batch import StepBatch, make_batch
 from strop.inference.local.kv_cache import KVCache
 from strop.inference.local.request import Request
 from strop.inference.local.sampler import Draws, uniforms
-from strop.schema.sampling import FinishReason, Likeliest
+from strop.schema.sampling import FinishReason, TopLogprobs
 
 MAX_STEP_TOKENS = 1024
 """Prompt tokens of one pass: enough for the full matrix rate, few enough that others go on."""
@@ -127,7 +127,7 @@ class Scheduler:
             uniform_M=uniforms(self._seed_S[rows], index_M),
         )
 
-    def curious(self) -> list[tuple[int, Request]]:
+    def wants_logprobs(self) -> list[tuple[int, Request]]:
         """The rows of the batch just laid out whose requests want to know the likeliest tokens, too."""
         rows = ((m, self._running[slot]) for m, slot in enumerate(self._ready))
         return [(m, request) for m, request in rows if request.params.top_logprobs]
@@ -169,18 +169,18 @@ class Scheduler:
             cache.wipe()
         return finished, broken
 
-    def new_tokens(self) -> list[tuple[Request, list[int], list[float], list[Likeliest]]]:
+    def new_tokens(self) -> list[tuple[Request, list[int], list[float], list[TopLogprobs]]]:
         """Tokens of running sequences that are streamed and have not been handed out yet."""
         cache = self._cache
-        news: list[tuple[Request, list[int], list[float], list[Likeliest]]] = []
+        fresh: list[tuple[Request, list[int], list[float], list[TopLogprobs]]] = []
         for slot, request in enumerate(self._running):
             begin, end = len(request.prompt) + request.num_pushed, int(cache.num_tokens_S[slot])
             if request.generation.streaming and end > begin:
-                told = request.likeliest[request.num_pushed :]
+                told = request.top_logprobs[request.num_pushed :]
                 request.num_pushed += end - begin
                 ids, logprobs = cache.tokens_SL[slot, begin:end], cache.logprobs_SL[slot, begin:end]
-                news.append((request, ids.tolist(), logprobs.tolist(), told))
-        return news
+                fresh.append((request, ids.tolist(), logprobs.tolist(), told))
+        return fresh
 
     def forget_kv(self) -> None:
         """New weights: running sequences compute all their tokens again, and no prefix is reused."""

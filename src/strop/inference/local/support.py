@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from strop.errors import EngineError
 from strop.inference.local.kv_cache import KVShape
+from strop.locales import msg
 
 ADVICE = "take a model with full attention in every layer, or a smaller max_length where a window is named"
 
@@ -20,19 +21,34 @@ def refuse_unsupported(model: PreTrainedModel, max_length: int) -> None:
     config = text_config(model)
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
-        raise EngineError(f"{name} is an encoder-decoder model; the engine samples decoders", fix=ADVICE)
+        raise EngineError(
+            msg("{name} is an encoder-decoder model; the engine samples decoders", name=name), fix=ADVICE
+        )
     if getattr(model, "_is_stateful", False):
-        raise EngineError(f"{name} has recurrent layers, whose state the engine cannot keep", fix=ADVICE)
+        raise EngineError(
+            msg("{name} has recurrent layers, whose state the engine cannot keep", name=name), fix=ADVICE
+        )
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or (["sliding_attention"] if window else ["full_attention"])
     for kind in sorted(set(kinds) - {"full_attention"}):
         if kind != "sliding_attention":
             raise EngineError(
-                f"{name} has layers of kind {kind!r}; the engine knows full attention", fix=ADVICE
+                msg(
+                    "{name} has layers of kind {kind!r}; the engine knows full attention",
+                    name=name,
+                    kind=kind,
+                ),
+                fix=ADVICE,
             )
         if window is not None and window < max_length:
             raise EngineError(
-                f"{name} attends to a window of {window} tokens, max_length is {max_length}", fix=ADVICE
+                msg(
+                    "{name} attends to a window of {window} tokens, max_length is {max_length}",
+                    name=name,
+                    window=window,
+                    max_length=max_length,
+                ),
+                fix=ADVICE,
             )
     _refuse_changing_rope(config, name, max_length)
 
@@ -44,9 +60,15 @@ def _refuse_changing_rope(config: PreTrainedConfig, name: str, max_length: int) 
     trained = rope.get("original_max_position_embeddings") or getattr(config, "max_position_embeddings", None)
     if kind in ("dynamic", "longrope") and trained is not None and max_length > trained:
         raise EngineError(
-            f"{name} rotates positions by the {kind!r} rule, which changes beyond {trained} tokens; "
-            f"max_length is {max_length}",
-            fix=f"set max_length to at most {trained}",
+            msg(
+                "{name} rotates positions by the {kind!r} rule, which changes beyond "
+                "{trained} tokens; max_length is {max_length}",
+                name=name,
+                kind=kind,
+                trained=trained,
+                max_length=max_length,
+            ),
+            fix=msg("set max_length to at most {trained}", trained=trained),
         )
 
 
@@ -58,12 +80,19 @@ def resolve_max_length(model: PreTrainedModel, wanted: int | None) -> int:
     made_for = getattr(text_config(model), "max_position_embeddings", None)
     if wanted is None:
         if made_for is None:
-            raise EngineError(f"{type(model).__name__} names no longest sequence", fix="set max_length")
+            raise EngineError(
+                msg("{name} names no longest sequence", name=type(model).__name__), fix=msg("set max_length")
+            )
         return int(made_for)
     if made_for is not None and wanted > made_for:
         raise EngineError(
-            f"max_length {wanted} is beyond the {made_for} positions {type(model).__name__} was made for",
-            fix=f"set max_length to at most {made_for}",
+            msg(
+                "max_length {wanted} is beyond the {made_for} positions {name} was made for",
+                wanted=wanted,
+                made_for=made_for,
+                name=type(model).__name__,
+            ),
+            fix=msg("set max_length to at most {made_for}", made_for=made_for),
         )
     return wanted
 

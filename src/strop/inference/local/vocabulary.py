@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from strop.errors import EngineError
 from strop.inference.local.request import Stops
 from strop.inference.local.text import TextStream
+from strop.locales import msg
 
 
 class Vocabulary:
@@ -48,7 +49,7 @@ class Vocabulary:
             EngineError: an empty stop string.
         """
         if "" in stop:
-            raise EngineError("a stop string is empty", fix="leave it out")
+            raise EngineError(msg("a stop string is empty"), fix=msg("leave it out"))
         special: dict[str, int] = {}
         for text in stop:
             token_id = self._tokenizer.convert_tokens_to_ids(text)

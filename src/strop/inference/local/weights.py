@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from strop.errors import EngineError
+from strop.locales import msg
 
 WeightSource = nn.Module | Mapping[str, Tensor]
 
@@ -59,8 +60,8 @@ class WeightList:
                 f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
             )
             raise EngineError(
-                f"these are not the weights of the engine's model: {listed}",
-                fix="give the state_dict of the same architecture, merged if it has adapters",
+                msg("these are not the weights of the engine's model: {listed}", listed=listed),
+                fix=msg("give the state_dict of the same architecture, merged if it has adapters"),
             )
         return found
 

@@ -21,6 +21,7 @@ from strop.inference.chat.stream import answer, answered_or_refused, bearer, ref
 from strop.inference.serving.calls import ServedCall
 from strop.inference.serving.metrics import CONTENT_TYPE, Outcome
 from strop.inference.serving.models import ServedModel, ServedModels
+from strop.locales import msg
 from strop.schema.deployment import PROMPT_TOKENS, TELL_USAGE
 
 
@@ -101,7 +102,7 @@ def _authorise(request: Request, api_key: str | None) -> None:
         return
     given = bearer(request)
     if given is None or not secrets.compare_digest(given.encode(), api_key.encode()):
-        raise RequestRefused("Incorrect API key provided", status=401, code="invalid_api_key")
+        raise RequestRefused(msg("Incorrect API key provided"), status=401, code="invalid_api_key")
 
 
 async def _chat(models: ServedModels, request: Request) -> Response:

@@ -18,6 +18,7 @@ from strop.inference.chat.render import Prompt, Renderer
 from strop.inference.chat.request import ChatRequest
 from strop.inference.chat.sampler import Sampler
 from strop.inference.serving.metrics import ServingMetrics
+from strop.locales import msg
 from strop.schema.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class Places:
         RequestRefused: 400 for more than there will ever be.
         """
         if count > self._limit:
-            raise RequestRefused(f"n = {count}: at most {self._limit} choices are sampled here", param="n")
+            raise RequestRefused(
+                msg("n = {count}: at most {limit} choices are sampled here", count=count, limit=self._limit),
+                param="n",
+            )
 
     def take(self, count: int) -> None:
         """Raises:
@@ -57,7 +61,10 @@ class Places:
         excess = self.taken + count - self._limit
         if excess > 0:
             raise RequestRefused(
-                f"{self.taken} answers are under way or waiting, as many as can; try again later",
+                msg(
+                    "{taken} answers are under way or waiting, as many as can; try again later",
+                    taken=self.taken,
+                ),
                 status=429,
                 code="queue_full",
                 retry_after_s=min(_LONGEST_WAIT_S, self._mean_s * max(excess / self.num_running, 1.0)),
@@ -154,13 +161,15 @@ def _params(request: ChatRequest, defaults: SamplingDefaults, room: int) -> Samp
 
 
 def stopping() -> RequestRefused:
-    return RequestRefused("this model's server is stopping; call again", status=503, code="server_stopping")
+    return RequestRefused(
+        msg("this model's server is stopping; call again"), status=503, code="server_stopping"
+    )
 
 
 def unknown_model(name: str, served: list[str]) -> RequestRefused:
     there = ", ".join(repr(one) for one in served) or "none"
     return RequestRefused(
-        f"The model {name!r} does not exist here; served: {there}",
+        msg("The model {name!r} does not exist here; served: {there}", name=name, there=there),
         status=404,
         param="model",
         code="model_not_found",
@@ -205,11 +214,11 @@ class ServedModels:
         Asked again with the same folder, it changes nothing.
         """
         if self._read is None:
-            raise RequestRefused("adapters are not taken here", status=404)
+            raise RequestRefused(msg("adapters are not taken here"), status=404)
         if name in self._adapted and self._folders[name] == folder:
             return
         if name in self._adapted or name == self.base.name:
-            raise RequestRefused(f"the model {name!r} is served already", param="lora_name")
+            raise RequestRefused(msg("the model {name!r} is served already", name=name), param="lora_name")
         try:
             sampler = await asyncio.to_thread(self._read, folder)
         except EngineError as error:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from safetensors import SafetensorError
 
 from strop.errors import CheckpointError
+from strop.locales import msg
 
 MANIFEST = "manifest.json"
 _FORMAT = 2
@@ -63,8 +64,8 @@ def write_checkpoint(
         return _write_whole(folder, write, step=step, policy_version=policy_version, position=position or {})
     except (OSError, SafetensorError) as error:  # safetensors has an exception of its own for a full disk
         raise CheckpointError(
-            f"the checkpoint {str(folder)!r} cannot be written: {error}",
-            fix="free some disk space there, or name another folder",
+            msg("the checkpoint {folder!r} cannot be written: {error}", folder=str(folder), error=error),
+            fix=msg("free some disk space there, or name another folder"),
         ) from error
 
 
@@ -135,23 +136,32 @@ def read_manifest(folder: Path) -> Manifest:
         content = json.loads(path.read_text())
         if content["format"] != _FORMAT:
             raise CheckpointError(
-                f"{str(path)!r} has format {content['format']!r}, this version reads {_FORMAT}",
-                fix="resume with the version of strop that wrote it",
+                msg(
+                    "{path!r} has format {content!r}, this version reads {format}",
+                    path=str(path),
+                    content=content["format"],
+                    format=_FORMAT,
+                ),
+                fix=msg("resume with the version of strop that wrote it"),
             )
         if content.pop("sha256", None) != _seal(content):
             raise CheckpointError(
-                f"{str(path)!r} is not as it was written: somebody edited it, or the disk did",
-                fix="put the original back, or resume from another checkpoint",
+                msg("{path!r} is not as it was written: somebody edited it, or the disk did", path=str(path)),
+                fix=msg("put the original back, or resume from another checkpoint"),
             )
         return Manifest(**content)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{str(folder)!r} is not a checkpoint: it has no {MANIFEST}",
-            fix="give a folder that a run has written completely",
+            msg(
+                "{folder!r} is not a checkpoint: it has no {manifest}", folder=str(folder), manifest=MANIFEST
+            ),
+            fix=msg("give a folder that a run has written completely"),
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         text = f"{str(path)!r} cannot be read: {type(error).__name__}: {error}"
-        raise CheckpointError(text, fix="put the original back, or resume from another checkpoint") from error
+        raise CheckpointError(
+            text, fix=msg("put the original back, or resume from another checkpoint")
+        ) from error
 
 
 def verify_checkpoint(folder: Path) -> Manifest:
@@ -263,8 +273,8 @@ class Checkpoints:
 
 def _damaged(folder: Path, what: str) -> CheckpointError:
     return CheckpointError(
-        f"checkpoint {str(folder)!r} is damaged: {what}",
-        fix="resume from an older checkpoint, or copy this one again",
+        msg("checkpoint {folder!r} is damaged: {what}", folder=str(folder), what=what),
+        fix=msg("resume from an older checkpoint, or copy this one again"),
     )
 
 
@@ -273,7 +283,9 @@ def _as_json(manifest: Manifest, folder: Path) -> str:
         content = json.loads(json.dumps(asdict(manifest), allow_nan=False))
         return json.dumps({**content, "sha256": _seal(content)}, indent=2, sort_keys=True)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the position for {str(folder)!r} is not JSON: {error}") from error
+        raise CheckpointError(
+            msg("the position for {folder!r} is not JSON: {error}", folder=str(folder), error=error)
+        ) from error
 
 
 def _seal(content: dict[str, Any]) -> str:

@@ -20,10 +20,11 @@ from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
 from strop.learners.local.forward import Collected, hidden_at
 from strop.learners.local.optimizer import Optimizer
-from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
+from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.losses.value import value_loss
-from strop.learners.precision import working_dtype
-from strop.learners.weights_file import not_finite, read_tensors, write_tensors
+from strop.learners.precision import compute_in, working_dtype
+from strop.learners.weights_file import check_finite, read_tensors, write_tensors
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 
 _METRICS = ("critic/vf_loss", "critic/vf_clipfrac", "critic/vpred_mean")
@@ -48,11 +49,11 @@ class ValueNetwork(nn.Module):
         """As transformers' causal models do: for `learners.local.forward`."""
         return self.decoder
 
-    def forward(self, forest: PackedTrees) -> Tensor:
+    def forward(self, trees: PackedTrees) -> Tensor:
         """(E,) the value of each sampled token's context; at least float32."""
         # Once a context: tokens that were sampled in the same one have exactly one value.
-        nodes_C, context_E = forest.edge_nodes_E.unique(return_inverse=True)
-        hidden_CH = hidden_at(self, forest, nodes_C)
+        nodes_C, context_E = trees.edge_nodes_E.unique(return_inverse=True)
+        hidden_CH = hidden_at(self, trees, nodes_C)
         exact = torch.promote_types(hidden_CH.dtype, torch.float32)
         weight, bias = self.head.weight.to(exact), self.head.bias.to(exact)
         return F.linear(hidden_CH.to(exact), weight, bias)[context_E, 0]
@@ -81,7 +82,7 @@ class LocalValueTrainer:
             name: weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
             for name, weight in self._network.named_parameters()
         }
-        self._network.to(dtype or working_dtype(hyper_parameters.train_dtype)[0])
+        compute_in(self._network, dtype or working_dtype(hyper_parameters.train_dtype)[0])
         self._optimizer = Optimizer(self._network, weight_decay=hyper_parameters.weight_decay)
         self._optimizer.load_state(exact, {})
         self._summed = False
@@ -94,8 +95,8 @@ class LocalValueTrainer:
     def score(self, packs: Sequence[Pack]) -> ForwardResult:
         """The values of the contexts of each sequence's sampled tokens."""
         found = Collected()
-        for forest in make_forests(packs, max_nodes=MAX_NODES):
-            found.add_rows(forest, self._values(forest))
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            found.add_rows(trees, self._values(trees))
         return found.over(packs)
 
     def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
@@ -106,19 +107,19 @@ class LocalValueTrainer:
             self._summed = True
         found = Collected()
         found.add_metrics(dict.fromkeys(_METRICS, 0.0))
-        for forest in make_forests(packs, max_nodes=MAX_NODES):
-            values_ST = self._values(forest)
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            values_ST = self._values(trees)
             loss, metrics = value_loss(
                 values_BT=values_ST,
-                old_values_BT=forest.old_values_ST,
-                returns_BT=forest.returns_ST,
+                old_values_BT=trees.old_values_ST,
+                returns_BT=trees.returns_ST,
                 # Not the trees' mask: whatever the engine said of a token, its context has a return.
-                mask_BT=torch.arange(values_ST.shape[1])[None, :] < forest.lengths_S[:, None],
+                mask_BT=torch.arange(values_ST.shape[1])[None, :] < trees.lengths_S[:, None],
                 clip=self._hyper.cliprange_value or None,
                 num_tokens=normalizer.num_tokens,
             )
             loss.backward()
-            found.add_rows(forest, values_ST.detach())
+            found.add_rows(trees, values_ST.detach())
             found.add_metrics({"critic/vf_loss": loss.item(), **metrics})
         return found.over(packs)
 
@@ -140,21 +141,31 @@ class LocalValueTrainer:
         path = folder / "trainer" / "critic.safetensors"
         if not path.is_file():
             raise CheckpointError(
-                f"{str(folder)!r} holds no critic, and PPO cannot go on without the one it had",
-                fix="resume from a checkpoint of a PPO run, or start a new job with this folder as its model",
+                msg(
+                    "{folder!r} holds no critic, and PPO cannot go on without the one it had",
+                    folder=str(folder),
+                ),
+                fix=msg(
+                    "resume from a checkpoint of a PPO run, or start a new job with this folder as its model"
+                ),
             )
         masters = read_tensors(path)
         missing = sorted(set(self._optimizer.masters) - set(masters))
         if missing:
-            raise CheckpointError(f"the critic in {str(folder)!r} is of another model: no {missing[0]!r}")
-        if (broken := not_finite(masters)) is not None:
             raise CheckpointError(
-                f"the critic in {str(folder)!r} is not finite: {broken!r} holds NaN or infinity",
-                fix="resume from an earlier checkpoint",
+                msg(
+                    "the critic in {folder!r} is of another model: no {missing!r}",
+                    folder=str(folder),
+                    missing=missing[0],
+                )
             )
+        check_finite(
+            f"the critic in {str(folder)!r}", masters, working=next(self._network.parameters()).dtype
+        )
         state = read_tensors(folder / "trainer" / "critic_optimizer.safetensors")
+        check_finite(f"the critic's optimizer in {str(folder)!r}", state)
         self._summed = False
         self._optimizer.load_state(masters, state)
 
-    def _values(self, forest: PackedTrees) -> Tensor:
-        return self._network(forest)[forest.sequence_edges_ST]
+    def _values(self, trees: PackedTrees) -> Tensor:
+        return self._network(trees)[trees.sequence_edges_ST]

@@ -1,4 +1,4 @@
-"""Model, forest -> logprob and entropy of every sampled token of the forest.
+"""Model, trees -> logprob and entropy of each of their sampled tokens.
 
 One forward pass over all trees. Llama-like models run on `llama`; every other full-attention causal
 model of transformers runs as it is, with the trees as its 4D attention mask.
@@ -17,34 +17,36 @@ from strop.learners.local import llama
 from strop.learners.local.logprobs import edge_logprobs
 from strop.learners.local.packed_trees import PackedTrees
 from strop.learners.weights_file import not_finite
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, Pack
 
 
-def forest_logprobs(
-    model: nn.Module, forest: PackedTrees, *, entropy_gradient: bool = False, as_module: bool = False
+def tree_logprobs(
+    model: nn.Module, trees: PackedTrees, *, entropy_gradient: bool = False, as_module: bool = False
 ) -> tuple[Tensor, Tensor]:
     """(E,) logprobs, with gradient where it is enabled, and (E,) entropies, each at its token's temperature.
 
     Entropies have a gradient only with `entropy_gradient`, which costs time. `as_module` runs the
     transformers module also where the faster path exists.
     """
-    hidden_EH = hidden_at(model, forest, forest.edge_nodes_E, as_module=as_module)
+    hidden_EH = hidden_at(model, trees, trees.edge_nodes_E, as_module=as_module)
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
     return edge_logprobs(
         hidden_EH,
         head.weight,
         head.bias,
-        forest.edge_tokens_E,
-        forest.edge_temperatures_E,
+        trees.edge_tokens_E,
+        trees.edge_temperatures_E,
         entropy_gradient=entropy_gradient,
     )
 
 
-def scored(model: nn.Module, forests: Sequence[PackedTrees], packs: Sequence[Pack]) -> ForwardResult:
-    """One pass over `packs`, of which `forests` were made: what `model` says of them, without gradient."""
+def scored(model: nn.Module, micro_batches: Sequence[PackedTrees], packs: Sequence[Pack]) -> ForwardResult:
+    """One pass over `packs`, of which `micro_batches` were made: what `model` says of them, without
+    gradient."""
     found = Collected()
-    for forest in forests:
-        found.add_pass(forest, *forest_logprobs(model, forest))
+    for trees in micro_batches:
+        found.add_pass(trees, *tree_logprobs(model, trees))
     return found.over(packs)
 
 
@@ -56,12 +58,12 @@ class Collected:
         self._entropy = 0.0
         self.metrics: dict[str, float] = {}
 
-    def add_pass(self, forest: PackedTrees, logprobs_E: Tensor, entropies_E: Tensor) -> None:
-        self.add_rows(forest, logprobs_E[forest.sequence_edges_ST])
-        self._entropy += float(entropies_E[forest.sequence_edges_ST[forest.mask_ST]].sum())
+    def add_pass(self, trees: PackedTrees, logprobs_E: Tensor, entropies_E: Tensor) -> None:
+        self.add_rows(trees, logprobs_E[trees.sequence_edges_ST])
+        self._entropy += float(entropies_E[trees.sequence_edges_ST[trees.mask_ST]].sum())
 
-    def add_rows(self, forest: PackedTrees, values_ST: Tensor) -> None:
-        pairs = zip(values_ST, forest.lengths_S.tolist(), strict=True)
+    def add_rows(self, trees: PackedTrees, values_ST: Tensor) -> None:
+        pairs = zip(values_ST, trees.lengths_S.tolist(), strict=True)
         self._rows += [tuple(values_T[:length].tolist()) for values_T, length in pairs]
 
     def add_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -79,22 +81,22 @@ class Collected:
         )
 
 
-def hidden_at(model: nn.Module, forest: PackedTrees, nodes_E: Tensor, *, as_module: bool = False) -> Tensor:
+def hidden_at(model: nn.Module, trees: PackedTrees, nodes_E: Tensor, *, as_module: bool = False) -> Tensor:
     """(E, H) last hidden states of these nodes, after the final norm.
 
     Of `model` only the decoder and its configuration are used.
     """
     if llama.supports(model) and not as_module:
-        return llama.final_norm(model, llama.hidden_states(model, forest)[nodes_E])
-    return _module_hidden(model, forest)[nodes_E]
+        return llama.final_norm(model, llama.hidden_states(model, trees)[nodes_E])
+    return _module_hidden(model, trees)[nodes_E]
 
 
-def _module_hidden(model: nn.Module, forest: PackedTrees) -> Tensor:
+def _module_hidden(model: nn.Module, trees: PackedTrees) -> Tensor:
     decoder: Any = model.get_decoder()  # pyright: ignore[reportCallIssue]
     output = decoder(
-        input_ids=forest.token_ids_N[None],
-        position_ids=forest.positions_N[None],
-        attention_mask=forest.attention_mask(),
+        input_ids=trees.token_ids_N[None],
+        position_ids=trees.positions_N[None],
+        attention_mask=trees.attention_mask(),
         use_cache=False,
     )
     return output.last_hidden_state[0]
@@ -112,16 +114,23 @@ def check_trainable(model: nn.Module) -> None:
     config: Any = model.config
     if (broken := not_finite(dict(model.named_parameters()))) is not None:
         raise ModelError(
-            f"the weights of the model are not all finite: {broken!r} holds NaN or infinity",
-            fix="take a model, or a checkpoint, from before its numbers went wrong",
+            msg(
+                "the weights of the model are not all finite: {broken!r} holds NaN or infinity", broken=broken
+            ),
+            fix=msg("take a model, or a checkpoint, from before its numbers went wrong"),
         )
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     if kinds != {"full_attention"} or (window and getattr(config, "layer_types", None) is None):
         raise ModelError(
-            f"{config.model_type!r} models do not attend to everything before ({', '.join(sorted(kinds))}, "
-            f"window {window}); training packs rollouts as trees, which needs full attention",
-            fix="train a full-attention model (Llama, Qwen2, Qwen3, SmolLM2, ...)",
+            msg(
+                "{model_type!r} models do not attend to everything before ({kinds}, window "
+                "{window}); training packs rollouts as trees, which needs full attention",
+                model_type=config.model_type,
+                kinds=", ".join(sorted(kinds)),
+                window=window,
+            ),
+            fix=msg("train a full-attention model (Llama, Qwen2, Qwen3, SmolLM2, ...)"),
         )
     ids = torch.tensor([[0, 1, 2]])
     head: Any = model.get_output_embeddings()  # pyright: ignore[reportCallIssue]
@@ -129,6 +138,9 @@ def check_trainable(model: nn.Module) -> None:
     hidden = decoder(input_ids=ids, use_cache=False).last_hidden_state
     if not torch.allclose(head(hidden), model(input_ids=ids, use_cache=False).logits, rtol=1e-3, atol=1e-3):
         raise ModelError(
-            f"{config.model_type!r} models change the logits after the output embedding; training would not",
-            fix="train a model without logit soft-capping or scaling",
+            msg(
+                "{model_type!r} models change the logits after the output embedding; training would not",
+                model_type=config.model_type,
+            ),
+            fix=msg("train a model without logit soft-capping or scaling"),
         )

@@ -1,4 +1,4 @@
-"""Llama-family model, forest -> last hidden states, with a backward pass written by hand.
+"""Llama-family model, trees -> last hidden states, with a backward pass written by hand.
 
 The same function as the transformers module, whose weights it reads; only faster and smaller: norms, rotation
 and gating are recomputed instead of kept, attention follows the tree, weight gradients are multiplied
@@ -32,13 +32,13 @@ def supports(model: nn.Module) -> bool:
     return all(linear.bias is None for linear in unbiased) and not config.attention_dropout
 
 
-def hidden_states(model: nn.Module, forest: PackedTrees) -> Tensor:
+def hidden_states(model: nn.Module, trees: PackedTrees) -> Tensor:
     """(N, H) hidden states before the final norm."""
     decoder: Any = model.get_decoder()  # pyright: ignore[reportCallIssue]
-    hidden_NH = _Embed.apply(forest.token_ids_N, decoder.embed_tokens.weight)
+    hidden_NH = _Embed.apply(trees.token_ids_N, decoder.embed_tokens.weight)
     exact = _exact_dtype(decoder.embed_tokens.weight.dtype)
-    plan = plan_attention(forest.subtree_end_N, exact)
-    cos_1ND, sin_1ND = decoder.rotary_emb(hidden_NH, position_ids=forest.positions_N[None])
+    plan = plan_attention(trees.subtree_end_N, exact)
+    cos_1ND, sin_1ND = decoder.rotary_emb(hidden_NH, position_ids=trees.positions_N[None])
     half = cos_1ND.shape[-1] // 2  # both halves are the same angles
     rotation = (cos_1ND[0, :, None, :half].contiguous(), sin_1ND[0, :, None, :half].contiguous())
     for layer in decoder.layers:

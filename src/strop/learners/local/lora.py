@@ -28,6 +28,7 @@ from strop.errors import ModelError
 from strop.learners.local.gradients import buffer_of
 from strop.learners.local.optimizer import Optimizer
 from strop.learners.weights_file import write_tensors
+from strop.locales import msg
 
 
 class Adapter(nn.Module):
@@ -223,8 +224,11 @@ def _targets(model: nn.Module, wanted: Sequence[str] | None) -> dict[str, nn.Mod
         if not any(_ends_with(name, target) for name in linear):
             known = ", ".join(sorted({name.rsplit(".", 1)[-1] for name in linear}))
             raise ModelError(
-                f"target_modules: the model has no linear layer {target!r} that can be adapted",
-                fix=f"its layers: {known}",
+                msg(
+                    "target_modules: the model has no linear layer {target!r} that can be adapted",
+                    target=target,
+                ),
+                fix=msg("its layers: {known}", known=known),
             )
     return {
         name: module for name, module in linear.items() if any(_ends_with(name, target) for target in wanted)

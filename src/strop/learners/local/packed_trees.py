@@ -1,9 +1,8 @@
-"""Packs -> forests: what goes through the model in one forward pass, as tensors.
+"""Packs -> micro-batches: several prefix trees side by side, as tensors of one forward pass.
 
-A forest is several prefix trees side by side. `update` cuts the packs of an update into forests of a
-bounded number of nodes: short packs are joined, because longer matrix products run faster; a pack beyond the
-bound is split by its sequences, each part with its own copy of the common prefix. Neither changes any number
-of the update.
+The packs of an update are cut into micro-batches of a bounded number of nodes: short packs are joined,
+because longer matrix products run faster; a pack beyond the bound is split by its sequences, each part with
+its own copy of the common prefix. Neither changes any number of the update.
 """
 
 from __future__ import annotations
@@ -85,24 +84,24 @@ class _Part:
     pack: Pack
 
 
-def make_forests(packs: Sequence[Pack], *, max_nodes: int) -> list[PackedTrees]:
-    """Cut and join `packs`, in their order, into forests of at most `max_nodes` nodes.
+def pack_trees(packs: Sequence[Pack], *, max_nodes: int) -> list[PackedTrees]:
+    """Cut and join `packs`, in their order, into micro-batches of at most `max_nodes` nodes.
 
     One sequence alone may exceed the bound; it is never cut. Nodes that predict nothing, such as the last
     token of a completion, are left out.
     """
-    forests: list[PackedTrees] = []
+    micro_batches: list[PackedTrees] = []
     waiting: list[_Part] = []
     size = 0
     for part in (part for pack in packs for part in _parts(pack, max_nodes)):
         if waiting and size + len(part.nodes) > max_nodes:
-            forests.append(_join(waiting))
+            micro_batches.append(_join(waiting))
             waiting, size = [], 0
         waiting.append(part)
         size += len(part.nodes)
     if waiting:
-        forests.append(_join(waiting))
-    return forests
+        micro_batches.append(_join(waiting))
+    return micro_batches
 
 
 def _parts(pack: Pack, max_nodes: int) -> Iterator[_Part]:

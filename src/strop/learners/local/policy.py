@@ -17,20 +17,21 @@ from torch import Tensor, nn
 
 from strop.config.job import HyperParameters
 from strop.errors import CheckpointError
-from strop.learners.local.forward import Collected, check_trainable, forest_logprobs, scored
+from strop.learners.local.forward import Collected, check_trainable, scored, tree_logprobs
 from strop.learners.local.lora import Adapter, AdapterOptimizer
 from strop.learners.local.objective import objective
 from strop.learners.local.optimizer import Optimizer
-from strop.learners.local.packed_trees import MAX_NODES, make_forests
-from strop.learners.precision import working_dtype
+from strop.learners.local.packed_trees import MAX_NODES, pack_trees
+from strop.learners.precision import compute_in, working_dtype
 from strop.learners.weights_file import (
+    check_finite,
     has_names,
-    not_finite,
     read_tensors,
     sha256_of,
     write_model,
     write_tensors,
 )
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, LossNormalizer, OptimStep, Pack
 from strop.schema.weights import WeightsRef
 
@@ -59,7 +60,8 @@ class LocalPolicyTrainer:
         that of the teacher's weights, where the run has one: a run goes on with no other.
 
         Raises:
-            ModelError: a model that the packed forward pass would not compute right.
+            ModelError: a model that the packed forward pass would not compute right, or whose weights are
+                not finite in that dtype.
         """
         self._hyper = hyper_parameters
         self._tokenizer = tokenizer
@@ -71,7 +73,7 @@ class LocalPolicyTrainer:
         check_trainable(model)
         start = dict(model.named_parameters())
         exact = {name: weight.detach().to(_exact(weight.dtype)) for name, weight in start.items()}
-        model.to(dtype or chosen)
+        compute_in(model, dtype or chosen)
         if hyper_parameters.freeze_embeddings:
             _freeze_embeddings(model)
         self._adapter = _adapter(model, exact, hyper_parameters)
@@ -102,7 +104,7 @@ class LocalPolicyTrainer:
     @torch.no_grad()
     def score(self, packs: Sequence[Pack]) -> ForwardResult:
         """Logprobs of every sequence under the weights of now, and the entropy there."""
-        return scored(self._model, make_forests(packs, max_nodes=MAX_NODES), packs)
+        return scored(self._model, pack_trees(packs, max_nodes=MAX_NODES), packs)
 
     @torch.no_grad()
     def score_reference(self, packs: Sequence[Pack]) -> ForwardResult:
@@ -113,7 +115,7 @@ class LocalPolicyTrainer:
         """
         if self._reference is None:
             raise ValueError("there is no reference: the job sets reference_kl to false")
-        return scored(self._reference, make_forests(packs, max_nodes=MAX_NODES), packs)
+        return scored(self._reference, pack_trees(packs, max_nodes=MAX_NODES), packs)
 
     def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
         """Add the gradient of the loss of `packs` to what was summed since the last optimizer step.
@@ -122,15 +124,14 @@ class LocalPolicyTrainer:
         that bring reference logprobs are measured against them; all do where the loss has a KL term.
         """
         self._begin_sum()
-        trees = make_forests(packs, max_nodes=MAX_NODES)
         result = Collected()
         pulls_entropy = {"entropy_gradient": True} if self._hyper.entropy_coeff > 0 else {}
-        for tree in trees:
-            policy_E, entropies_E = forest_logprobs(self._model, tree, **pulls_entropy)
-            result.add_pass(tree, policy_E.detach(), entropies_E.detach())
-            rows = tree.sequence_edges_ST
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            policy_E, entropies_E = tree_logprobs(self._model, trees, **pulls_entropy)
+            result.add_pass(trees, policy_E.detach(), entropies_E.detach())
+            rows = trees.sequence_edges_ST
             loss, metrics = objective(
-                self._hyper, tree, normalizer, policy_ST=policy_E[rows], entropies_ST=entropies_E[rows]
+                self._hyper, trees, normalizer, policy_ST=policy_E[rows], entropies_ST=entropies_E[rows]
             )
             result.add_metrics(metrics)
             loss.backward()
@@ -183,38 +184,54 @@ class LocalPolicyTrainer:
 
         Raises:
             CheckpointError: no trainer state, another model, other start weights, another teacher, or
-                weights that are not finite. The learner is as it was then.
+                weights or an optimizer that are not finite. The learner is as it was then.
         """
         state = folder / "trainer"
         if not (state / "state.json").is_file():
             raise CheckpointError(
-                f"{str(folder)!r} holds no trainer state: it can be served, but not resumed",
-                fix="resume from a checkpoint of the run, not from an exported model",
+                msg(
+                    "{folder!r} holds no trainer state: it can be served, but not resumed", folder=str(folder)
+                ),
+                fix=msg("resume from a checkpoint of the run, not from an exported model"),
             )
         told = json.loads((state / "state.json").read_text())
         if told["start_sha256"] != self._start_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} began with other weights, those that {told['start']!r} had; "
-                f"the job's model is {self._named!r} now",
-                fix="restore the model as it was, or start a new job with the checkpoint as its model",
+                msg(
+                    "the run of {folder!r} began with other weights, those that {told!r} "
+                    "had; the job's model is {named!r} now",
+                    folder=str(folder),
+                    told=told["start"],
+                    named=self._named,
+                ),
+                fix=msg("restore the model as it was, or start a new job with the checkpoint as its model"),
             )
         if self._teacher_sha256 is not None and told["teacher_sha256"] != self._teacher_sha256:
             raise CheckpointError(
-                f"the run of {str(folder)!r} learned from another teacher than the job's is now",
-                fix="restore the teacher, or start a new job with the checkpoint as its model",
+                msg(
+                    "the run of {folder!r} learned from another teacher than the job's is now",
+                    folder=str(folder),
+                ),
+                fix=msg("restore the teacher, or start a new job with the checkpoint as its model"),
             )
         masters = state / "masters.safetensors"
         saved = read_tensors(masters if masters.is_file() else folder)
         missing = sorted(set(self._optimizer.masters) - set(saved))
         if missing:
-            raise CheckpointError(f"{str(folder)!r} is of another model: it has no {missing[0]!r}")
-        if (broken := not_finite(saved)) is not None:
             raise CheckpointError(
-                f"the weights in {str(folder)!r} are not all finite: {broken!r} holds NaN or infinity",
-                fix="resume from an earlier checkpoint",
+                msg(
+                    "{folder!r} is of another model: it has no {missing!r}",
+                    folder=str(folder),
+                    missing=missing[0],
+                )
             )
+        # With an adapter what is saved is added to the weights, not rounded in their place.
+        working = next(self._model.parameters()).dtype if self._adapter is None else None
+        check_finite(f"the model in {str(folder)!r}", saved, working=working)
+        steps = read_tensors(state / "optimizer.safetensors")
+        check_finite(f"the optimizer in {str(folder)!r}", steps)
         self._summed = False
-        self._optimizer.load_state(saved, read_tensors(state / "optimizer.safetensors"))
+        self._optimizer.load_state(saved, steps)
         torch.set_rng_state(read_tensors(state / "rng.safetensors")["torch"])
         self.policy_version = int(told["policy_version"])
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from strop.config.job import DpoLoss, HyperParameters
-from strop.learners.local.forward import Collected, forest_logprobs
-from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
+from strop.learners.local.forward import Collected, tree_logprobs
+from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
 from strop.learners.local.policy import LocalPolicyTrainer
 from strop.learners.losses.dpo import dpo_loss
 from strop.schema.batch import ForwardResult, LossNormalizer, Pack
@@ -57,8 +57,8 @@ class LocalRowTrainer(LocalPolicyTrainer):
 
         They must be the start weights: call it before the first step and before `load`.
         """
-        for group, forest in _forests([pack for pack in packs if pack.pairs], report):
-            logprobs_S = self._answer_logprobs(forest, forest_logprobs(self._model, forest)[0])
+        for group, trees in _micro_batches([pack for pack in packs if pack.pairs], report):
+            logprobs_S = self._answer_logprobs(trees, tree_logprobs(self._model, trees)[0])
             self._remembered |= dict(zip(_said(group), logprobs_S, strict=True))
 
     def forward_backward(self, packs: Sequence[Pack], normalizer: LossNormalizer) -> ForwardResult:
@@ -66,8 +66,8 @@ class LocalRowTrainer(LocalPolicyTrainer):
         self._begin_sum()
         found = Collected()
         with nullcontext() if self._adapter is None else self._adapter.dropping():
-            for group, forest in _forests(packs):
-                loss, metrics = self._part(group, forest, normalizer, training=True)
+            for group, trees in _micro_batches(packs):
+                loss, metrics = self._part(group, trees, normalizer, training=True)
                 loss.backward()
                 found.add_metrics(metrics)
         return ForwardResult(metrics=found.metrics)
@@ -78,23 +78,23 @@ class LocalRowTrainer(LocalPolicyTrainer):
     ) -> ForwardResult:
         """The same loss and metrics on rows that are not trained on."""
         found = Collected()
-        for group, forest in _forests(packs, report):
-            found.add_metrics(self._part(group, forest, normalizer, training=False)[1])
+        for group, trees in _micro_batches(packs, report):
+            found.add_metrics(self._part(group, trees, normalizer, training=False)[1])
         return ForwardResult(metrics=found.metrics)
 
     def _part(
-        self, group: Sequence[Pack], forest: PackedTrees, whole: LossNormalizer, *, training: bool
+        self, group: Sequence[Pack], trees: PackedTrees, whole: LossNormalizer, *, training: bool
     ) -> tuple[Tensor, dict[str, float]]:
-        """This forest's part of the loss and of its metrics: the parts add up to the whole."""
+        """These trees' part of the loss and of its metrics: the parts add up to the whole."""
         dropped = training and self._adapter is not None and self._adapter.dropout > 0
-        policy_E, _ = forest_logprobs(self._model, forest, as_module=dropped)
-        rows_ST = torch.where(forest.mask_ST, policy_E[forest.sequence_edges_ST], 0.0)
+        policy_E, _ = tree_logprobs(self._model, trees, as_module=dropped)
+        rows_ST = torch.where(trees.mask_ST, policy_E[trees.sequence_edges_ST], 0.0)
         loss, found = policy_E.sum() * 0.0, {}
         if whole.num_tokens:
-            tokens = -(rows_ST.sum(-1) * forest.weights_S).sum() / whole.num_tokens
+            tokens = -(rows_ST.sum(-1) * trees.weights_S).sum() / whole.num_tokens
             loss, found["lm/loss"] = loss + tokens, float(tokens.detach())
         if whole.num_pairs:
-            pairs, metrics = self._pair_loss(group, self._answer_logprobs(forest, policy_E), whole.num_pairs)
+            pairs, metrics = self._pair_loss(group, self._answer_logprobs(trees, policy_E), whole.num_pairs)
             loss, found = loss + pairs, found | metrics
         return loss, {**found, "actor/loss": float(loss.detach())}
 
@@ -114,45 +114,47 @@ class LocalRowTrainer(LocalPolicyTrainer):
         )
 
     def _reference_of(self, group: Sequence[Pack], rows: Sequence[int]) -> Tensor:
-        """What is remembered of these rows of the forest; rows that are compared with none have nothing."""
+        """What is remembered of these rows of the trees; rows that are compared with none have nothing."""
         said = _said(group)
         return torch.stack([self._remembered[said[row]] for row in rows]) if rows else torch.zeros(0)
 
-    def _answer_logprobs(self, forest: PackedTrees, logprobs_E: Tensor) -> Tensor:
+    def _answer_logprobs(self, trees: PackedTrees, logprobs_E: Tensor) -> Tensor:
         """(S,) what the DPO losses compare: sums over an answer's tokens, for IPO means."""
-        rows_ST = torch.where(forest.mask_ST, logprobs_E[forest.sequence_edges_ST], 0.0)
+        rows_ST = torch.where(trees.mask_ST, logprobs_E[trees.sequence_edges_ST], 0.0)
         sums_S = rows_ST.sum(-1)
-        return sums_S / forest.mask_ST.sum(-1) if self._hyper.dpo_loss is DpoLoss.IPO else sums_S
+        return sums_S / trees.mask_ST.sum(-1) if self._hyper.dpo_loss is DpoLoss.IPO else sums_S
 
 
 def _said(group: Sequence[Pack]) -> list[_Said]:
     return [(sequence.token_ids, sequence.loss_mask) for pack in group for sequence in pack.sequences]
 
 
-def _forests(packs: Sequence[Pack], report: Report | None = None) -> Iterator[tuple[list[Pack], PackedTrees]]:
-    """Join packs, in order, into forests of a bounded number of nodes. No row is cut: pairs stay together.
-    `report` hears of each forest once its user comes for the next.
+def _micro_batches(
+    packs: Sequence[Pack], report: Report | None = None
+) -> Iterator[tuple[list[Pack], PackedTrees]]:
+    """Join packs, in order, into micro-batches of a bounded number of nodes. No row is cut: pairs stay
+    together. `report` hears of each micro-batch once its user comes for the next.
 
-    Every sequence of a pack must teach a token, so that the rows of a forest are the sequences of its packs.
+    Every sequence of a pack must teach a token, so that the rows of the trees are the sequences of its packs.
     """
     group: list[Pack] = []
     done = 0
     for pack in packs:
         if group and _nodes([*group, pack]) > MAX_NODES:
-            yield group, _forest(group)
+            yield group, _one_micro_batch(group)
             done, group = done + len(group), []
             if report is not None:
                 report(done, len(packs))
         group.append(pack)
     if group:
-        yield group, _forest(group)
+        yield group, _one_micro_batch(group)
         if report is not None:
             report(len(packs), len(packs))
 
 
-def _forest(group: Sequence[Pack]) -> PackedTrees:
-    [forest] = make_forests(group, max_nodes=_nodes(group))
-    return forest
+def _one_micro_batch(group: Sequence[Pack]) -> PackedTrees:
+    [trees] = pack_trees(group, max_nodes=_nodes(group))
+    return trees
 
 
 def _nodes(group: Sequence[Pack]) -> int:
@@ -160,7 +162,7 @@ def _nodes(group: Sequence[Pack]) -> int:
 
 
 def _pair_rows(group: Sequence[Pack]) -> tuple[list[int], list[int]]:
-    """Rows of the preferred and of the rejected answers in the forest of `group`."""
+    """Rows of the preferred and of the rejected answers in the trees of `group`."""
     chosen: list[int] = []
     rejected: list[int] = []
     start = 0

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from strop.config.job import HyperParameters
 from strop.errors import ModelError
-from strop.learners.local.forward import Collected, check_trainable, forest_logprobs
-from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, make_forests
-from strop.learners.precision import working_dtype
+from strop.learners.local.forward import Collected, check_trainable, tree_logprobs
+from strop.learners.local.packed_trees import MAX_NODES, PackedTrees, pack_trees
+from strop.learners.precision import compute_in, working_dtype
 from strop.learners.weights_file import sha256_of
+from strop.locales import msg
 from strop.schema.batch import ForwardResult, Pack
 
 
@@ -44,13 +45,21 @@ class Teacher:
         context = getattr(model.config, "max_position_embeddings", None)
         if context is not None and context < hyper_parameters.max_length:
             raise ModelError(
-                f"the teacher reads {context} tokens, max_length is {hyper_parameters.max_length}",
-                fix=f"set max_length to at most {context}, or take a teacher with a longer context",
+                msg(
+                    "the teacher reads {context} tokens, max_length is {max_length}",
+                    context=context,
+                    max_length=hyper_parameters.max_length,
+                ),
+                fix=msg(
+                    "set max_length to at most {context}, or take a teacher with a longer context",
+                    context=context,
+                ),
             )
         check_trainable(model)
         self.sha256 = sha256_of(dict(model.named_parameters()))
         chosen = dtype or working_dtype(hyper_parameters.train_dtype)[0]
-        self._model = model.to(chosen).eval().requires_grad_(False)
+        compute_in(model, chosen)
+        self._model = model.eval().requires_grad_(False)
         self._vocabulary: int = model.get_input_embeddings().weight.shape[0]  # pyright: ignore[reportCallIssue]
 
     @torch.no_grad()
@@ -58,29 +67,29 @@ class Teacher:
         """The teacher's logprob of each sampled token, at the temperature of its sampling; NaN where it has
         none."""
         found = Collected()
-        for forest in make_forests(packs, max_nodes=MAX_NODES):
-            logprobs_E, known_E = self.logprobs(forest)
-            found.add_rows(forest, torch.where(known_E, logprobs_E, torch.nan)[forest.sequence_edges_ST])
+        for trees in pack_trees(packs, max_nodes=MAX_NODES):
+            logprobs_E, known_E = self.logprobs(trees)
+            found.add_rows(trees, torch.where(known_E, logprobs_E, torch.nan)[trees.sequence_edges_ST])
         return found.over(packs)
 
     @torch.no_grad()
-    def logprobs(self, forest: PackedTrees) -> tuple[Tensor, Tensor]:
+    def logprobs(self, trees: PackedTrees) -> tuple[Tensor, Tensor]:
         """(E,) the teacher's logprob of each sampled token, and (E,) whether it has one.
 
         A student's output layer may be padded beyond the teacher's: a token there, and whatever follows it,
         has none.
         """
         last = self._vocabulary - 1
-        strange_N = torch.zeros(forest.num_nodes, dtype=torch.bool)
-        for node in (forest.token_ids_N > last).nonzero().flatten().tolist():
-            strange_N[node : int(forest.subtree_end_N[node])] = True
+        strange_N = torch.zeros(trees.num_nodes, dtype=torch.bool)
+        for node in (trees.token_ids_N > last).nonzero().flatten().tolist():
+            strange_N[node : int(trees.subtree_end_N[node])] = True
         within = replace(
-            forest,
-            token_ids_N=forest.token_ids_N.clamp(max=last),
-            edge_tokens_E=forest.edge_tokens_E.clamp(max=last),
+            trees,
+            token_ids_N=trees.token_ids_N.clamp(max=last),
+            edge_tokens_E=trees.edge_tokens_E.clamp(max=last),
         )
-        logprobs_E, _ = forest_logprobs(self._model, within)
-        known_E = ~strange_N[forest.edge_nodes_E] & (forest.edge_tokens_E <= last) & logprobs_E.isfinite()
+        logprobs_E, _ = tree_logprobs(self._model, within)
+        known_E = ~strange_N[trees.edge_nodes_E] & (trees.edge_tokens_E <= last) & logprobs_E.isfinite()
         return logprobs_E, known_E
 
 
@@ -98,6 +107,6 @@ def _check_tokenizer(teacher: Any, student: Any) -> None:
         else f"the teacher knows {len(theirs)} tokens, the student {len(ours)}"
     )
     raise ModelError(
-        f"the teacher has another tokenizer: {detail}",
-        fix="take a teacher of the student's model family",
+        msg("the teacher has another tokenizer: {detail}", detail=detail),
+        fix=msg("take a teacher of the student's model family"),
     )

@@ -1,4 +1,4 @@
-"""Forest -> attention that computes only what the tree lets through, forwards and backwards.
+"""Trees -> attention that computes only what the tree lets through, forwards and backwards.
 
 A dense mask over the nodes of a group is mostly False: each branch sees its own path only. Here the nodes are
 cut into runs, chains in which every node is the child of the one before; a run attends to its ancestors and
@@ -45,14 +45,14 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreePlan:
-    """How the attention of one forest is cut; made once, used by every layer."""
+    """How the attention of some trees is cut; made once, used by every layer."""
 
     num_nodes: int
     buckets: tuple[Bucket, ...]
 
 
 def plan_attention(subtree_end_N: Tensor, dtype: torch.dtype) -> TreePlan:
-    """Cut a forest into buckets of runs. `dtype` is that of the scores' softmax."""
+    """Cut trees into buckets of runs. `dtype` is that of the scores' softmax."""
     subtree_end = subtree_end_N.numpy()
     runs = sorted(_runs(subtree_end), key=lambda run: (len(run[0]), len(run[1])), reverse=True)
     buckets: list[Bucket] = []

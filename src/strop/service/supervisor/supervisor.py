@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 
 from sqlalchemy.orm import Session
 
-from strop.bilingual import Bilingual, both
 from strop.errors import ConflictError, StropError, told_of
+from strop.locales import Message, msg
 from strop.schema.job import Event, Job, JobStatus, LogLine
 from strop.schema.submission import Submission, Wanted
 from strop.service.settings import Settings
@@ -48,7 +48,6 @@ class Supervisor:
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unclaimed_since: dict[str, datetime] = {}
-        self._ended: set[str] = set()
 
     def wake(self) -> None:
         """Look now: something has changed."""
@@ -62,9 +61,9 @@ class Supervisor:
             try:
                 await asyncio.to_thread(self.look)
             except StropError as error:
-                _log.error("the supervisor could not look after the jobs: %s", error)
+                _log.error("the supervisor could not check the jobs: %s", error)
             except Exception:  # noqa: BLE001 - a process edge: no job may stay unattended for another
-                _log.exception("the supervisor failed; it goes on")
+                _log.exception("the supervisor failed; it will try again")
             try:
                 await asyncio.wait_for(self._woken.wait(), LOOK_S)
             except TimeoutError:
@@ -72,35 +71,16 @@ class Supervisor:
             self._woken.clear()
 
     def close(self) -> None:
-        """Leave the trainers to work on; those of a private server end with it."""
-        if self._settings.private:
-            self._end_all()
-        else:
-            self._trainers.let_go()
-
-    def end(self, job_id: str) -> None:
-        """Kill the job's trainer, as its owner wants; the job will be CANCELED. For any thread."""
-        self._ended.add(job_id)
-        with self._database.read() as session:
-            self._trainers.kill(get_job(session, job_id))
-        self.wake()
-
-    def _end_all(self) -> None:
-        with self._database.write() as session:
-            for job, _ in unfinished(session, owner=self._settings.owner):
-                self._trainers.kill(job)
-                move_job(session, job.job_id, JobStatus.CANCELED)
-        self._trainers.end()
+        """Leave the trainers to work on."""
+        self._trainers.let_go()
 
     def look(self) -> None:
         """Bring every job one step further."""
         self._trainers.reap()
         with self._database.read() as session:
-            jobs = unfinished(session, owner=self._settings.owner)
+            jobs = unfinished(session)
         num_working = 0
         for job, submission in jobs:
-            if job.job_id in self._ended:  # it may have been claimed only now
-                self._trainers.kill(job)
             if job.status in _AT_WORK:
                 if self._works(job):
                     num_working += 1
@@ -166,34 +146,25 @@ class Supervisor:
         self._unclaimed_since.pop(job.job_id, None)
 
     def _settle(
-        self, session: Session, job: Job, submission: Submission, ending: Bilingual, tail: list[str]
+        self, session: Session, job: Job, submission: Submission, ending: Message, tail: list[str]
     ) -> None:
         """What becomes of a job whose trainer is gone."""
         unclaim_job(session, job.job_id)
         reached = max((one.step for one in list_checkpoints(session, job.job_id)), default=0)
         deaths = 1 if reached > submission.reached else submission.deaths + 1
-        if job.job_id in self._ended:
-            self._ended.discard(job.job_id)
-            self._tell(
-                session,
-                job,
-                "trainer_ended",
-                both("the trainer was ended at once, as asked", "已按要求立即结束训练进程"),
-            )
-            move_job(session, job.job_id, JobStatus.CANCELED)
-        elif job.status is JobStatus.CANCELING:
-            while_ = both(", while the job was being canceled", "，当时任务正在取消")
-            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+        if job.status is JobStatus.CANCELING:
+            while_ = msg(", while the job was being canceled")
+            self._note(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
             move_job(session, job.job_id, JobStatus.CANCELED)
         elif submission.wanted is Wanted.PAUSE:
-            while_ = both(", while the job was being paused", "，当时任务正在暂停")
-            self._tell(session, job, "trainer_ended", both("the trainer ", "训练进程") + ending + while_)
+            while_ = msg(", while the job was being paused")
+            self._note(session, job, "trainer_ended", msg("the trainer ") + ending + while_)
             move_job(session, job.job_id, JobStatus.SUSPENDED)
         elif deaths > self._settings.max_deaths:
             move_job(session, job.job_id, JobStatus.FAILED, error=_reason(ending, deaths, reached, tail))
         else:
             count_deaths(session, job.job_id, deaths=deaths, reached=reached)
-            self._tell(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
+            self._note(session, job, "trainer_died", _next_try(ending, deaths, reached, self._settings))
             move_job(session, job.job_id, JobStatus.QUEUING)
 
     def _move(self, job: Job, status: JobStatus) -> bool:
@@ -204,33 +175,38 @@ class Supervisor:
             return False
         return True
 
-    def _tell(self, session: Session, job: Job, kind: str, message: Bilingual) -> None:
+    def _note(self, session: Session, job: Job, kind: str, message: Message) -> None:
         record_event(
             session, Event(job_id=job.job_id, kind=kind, message=message, created_at=datetime.now(UTC))
         )
 
 
-def _next_try(ending: Bilingual, deaths: int, reached: int, settings: Settings) -> Bilingual:
+def _next_try(ending: Message, deaths: int, reached: int, settings: Settings) -> Message:
     where = (
-        both(f"goes on from the checkpoint of step {reached}", f"从第 {reached} 步的检查点继续")
+        msg("resumes from the checkpoint of step {reached}", reached=reached)
         if reached
-        else both("begins anew", "从头开始")
+        else msg("starts over")
     )
     limit = settings.max_deaths
-    return both(
-        f"the trainer {ending}; the job {where} (try {deaths} of {limit})",
-        f"训练进程{ending.zh}；任务{where.zh}（第 {deaths} 次，最多 {limit} 次）",
+    return msg(
+        "the trainer {ending}; the job {where} (attempt {deaths} of {limit})",
+        ending=ending,
+        where=where,
+        deaths=deaths,
+        limit=limit,
     )
 
 
-def _reason(ending: Bilingual, deaths: int, reached: int, tail: list[str]) -> Bilingual:
+def _reason(ending: Message, deaths: int, reached: int, tail: list[str]) -> Message:
     since = (
-        both(f"since the checkpoint of step {reached}", f"自第 {reached} 步的检查点以来")
+        msg("since the checkpoint of step {reached}", reached=reached)
         if reached
-        else both("before the first checkpoint", "在第一个检查点之前")
+        else msg("before the first checkpoint")
     )
-    told = both(
-        f"the trainer {ending}; that makes {deaths} times {since}, so the job is given up",
-        f"训练进程{ending.zh}；{since.zh}已有 {deaths} 次，任务不再重试",
+    text = msg(
+        "the trainer {ending}; it has now died {deaths} times {since}, so the job has failed",
+        ending=ending,
+        deaths=deaths,
+        since=since,
     )
-    return told + both("\nits last lines:\n", "\n最后几行输出：\n") + "\n".join(tail) if tail else told
+    return text + msg("\nits last lines:\n") + "\n".join(tail) if tail else text

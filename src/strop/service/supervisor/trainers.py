@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from strop.bilingual import Bilingual, both
 from strop.errors import StoreError
+from strop.locales import Message, msg
 from strop.memory import with_huge_pages
+from strop.processes import ending
+from strop.processes.ending import kill_group
+from strop.processes.mark import ProcessMark, is_gone, process_with
 from strop.schema.job import Job
 from strop.service.settings import Settings
 from strop.store.jobs import process_of
-from strop.store.processes import ProcessMark, is_gone, process_with
 
 LOG = "trainer.log"
 _TAIL_BYTES = 64 * 1024
-_LAST_WORDS_S = 30.0
-"""A trainer whose job has ended closes its workers and its database within this."""
 
 TRAINER_COMMAND: Sequence[str] = (sys.executable, "-m", "strop.cli", "train")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Alarms:
-    arguments: tuple[str, ...] = ()
-    descriptors: tuple[int, ...] = ()
 
 
 class Trainers:
@@ -46,56 +37,39 @@ class Trainers:
         self._settings = settings
         self._command = tuple(command)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._listening: list[threading.Thread] = []
         self._exits: dict[str, int] = {}
 
     def folder(self, job_id: str) -> Path:
         return self._settings.home / "jobs" / job_id
 
     def start(self, job_id: str) -> ProcessMark:
-        """Start one. It leads a session of its own, so that the server's end is not its end; a private
-        server's is tied to it: when the other end of its stdin closes, it ends.
+        """Start one. It leads a session of its own, so that the server's end is not its end.
 
         Raises:
             StoreError: the machine refused.
         """
-        folder, private = self.folder(job_id), self._settings.private
+        folder = self.folder(job_id)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with (folder / LOG).open("ab") as log, self._alarms() as alarms:
+            with (folder / LOG).open("ab") as log:
                 child = subprocess.Popen(
-                    [*self._command, job_id, *(["--tied"] if private else []), *alarms.arguments],
-                    stdin=subprocess.PIPE if private else subprocess.DEVNULL,
+                    [*self._command, job_id],
+                    stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    cwd=None if private else self._settings.home,
+                    cwd=self._settings.home,
                     env=self._environment(),
                     start_new_session=True,
-                    pass_fds=alarms.descriptors,
                 )
         except OSError as error:
-            raise StoreError(f"the trainer of job {job_id!r} cannot be started: {error}") from error
+            raise StoreError(
+                msg("the trainer of job {job_id!r} cannot be started: {error}", job_id=job_id, error=error)
+            ) from error
         self._children[job_id] = child
         self._exits.pop(job_id, None)
         mark = process_with(child.pid)
         # One that ended at once is a zombie until it is reaped, and has no mark any more.
         return mark or ProcessMark(host=os.uname().nodename, pid=child.pid, started="ended")
-
-    @contextlib.contextmanager
-    def _alarms(self) -> Generator[_Alarms]:
-        """A pipe by which a trainer reaches its command past the database; it ends with the trainer."""
-        heard = self._settings.on_alarm
-        if heard is None:
-            yield _Alarms()
-            return
-        ours, theirs = os.pipe()
-        listening = threading.Thread(target=_listen, args=(ours, heard), name="alarms", daemon=True)
-        listening.start()
-        self._listening.append(listening)
-        try:
-            yield _Alarms(arguments=("--alarms", str(theirs)), descriptors=(theirs,))
-        finally:
-            os.close(theirs)
 
     def reap(self) -> None:
         """Collect the trainers that have ended; their exit status is kept until it is taken."""
@@ -103,7 +77,7 @@ class Trainers:
             code = child.poll()
             if code is not None:
                 self._exits[job_id] = code
-                _untie(self._children.pop(job_id))
+                del self._children[job_id]
 
     def lives(self, job: Job) -> bool:
         """Whether the job's trainer is there. One that nobody has claimed is not."""
@@ -117,8 +91,7 @@ class Trainers:
         """End the trainer and its whole group now."""
         mark = process_of(job)
         if mark is not None and not is_gone(mark):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(mark.pid, signal.SIGKILL)
+            kill_group(mark.pid)
 
     def take_exit(self, job_id: str) -> int | None:
         """The exit status of a trainer that has ended, negative for a signal; None where it is not known."""
@@ -142,17 +115,6 @@ class Trainers:
                 child.returncode = 0  # else Popen takes a living child for forgotten, and warns
         self._children.clear()
 
-    def end(self) -> None:
-        """Give every trainer whose job has ended the time to end, then end them all. All alarms are heard."""
-        for child in self._children.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_LAST_WORDS_S)
-            _untie(child)
-            child.wait()
-        self._children.clear()
-        for one in self._listening:
-            one.join(_LAST_WORDS_S)  # its pipe ended with the trainer
-
     def forget_log(self, job_id: str) -> None:
         """Begin the log anew, once its lines are in the store."""
         with contextlib.suppress(OSError):
@@ -172,34 +134,17 @@ class Trainers:
         return environment
 
 
-def _listen(descriptor: int, heard: Callable[[str, str, int], None]) -> None:
-    with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            with contextlib.suppress(ValueError):  # cut off in mid-line
-                en, zh, at = json.loads(line)
-                heard(en, zh, at)
-
-
-def _untie(child: subprocess.Popen[bytes]) -> None:
-    if child.stdin is not None:
-        child.stdin.close()
-
-
-def exit_text(code: int | None) -> Bilingual:
+def exit_text(code: int | None) -> Message:
     """How a trainer ended, for people.
 
     >>> exit_text(-9)
-    'was killed by SIGKILL; mostly that is the system, out of memory'
+    'was killed by SIGKILL; usually the system has run out of memory'
     """
     if code is None:
-        return both("ended without a word", "无声退出")
+        return msg("ended without an explanation")
+    text = ending.exit_text(code)
     if code >= 0:
-        return both(f"exited with status {code} without a word", f"以状态 {code} 退出，没有说明")
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    told = both(f"was killed by {name}", f"被 {name} 杀死")
+        text += msg(" without an explanation")
     if code == -signal.SIGKILL:
-        told += both("; mostly that is the system, out of memory", "；多半是系统内存不足")
-    return told
+        text += msg("; usually the system has run out of memory")
+    return text

@@ -1,8 +1,9 @@
 """fully_async/: sampling and learning beside each other, by verl's names (`volcengine/verl` @ b178a3c).
 
-Here the two take turns: a step samples with the newest weights and learns when its last reward is there. So
-nothing waits in a queue and nothing is interrupted. What verl measures of that and cannot be here stands in
-`ABSENT`, with the reason; `docs/metrics.md` shows both.
+Unless `max_staleness` lets steps be sampled ahead, the two take turns: a step samples with the newest
+weights and learns when its last reward is there. Then nothing is stale or sampled in parts, and those
+metrics are not written. What verl measures and cannot be here stands in `ABSENT`, with the reason;
+`docs/metrics.md` shows both.
 """
 
 from strop.schema.metric import Aggregation
@@ -40,9 +41,10 @@ FULLY_ASYNC = (
     metric(
         "fully_async/count/stale_samples_processed",
         "count",
-        "Samples of the step with a token that is a policy version or more behind the step's newest; verl "
-        "counts over the whole run.",
-        "本步含有落后最新词元一个及以上策略版本之词元的样本数；verl 为全程累计。",
+        "Samples of the step with a token that is a policy version or more behind the weights it is learned "
+        "from; only with max_staleness. verl counts over the whole run.",
+        "本步含有落后于训练时权重一个及以上策略版本之词元的样本数；仅在 max_staleness 大于 0 时记录。"
+        "verl 为全程累计。",
         how=Aggregation.SUM,
     ),
     metric(
@@ -97,30 +99,30 @@ FULLY_ASYNC = (
 )
 
 _NO_QUEUE = (
-    "a step trains as soon as its last reward is there: no finished sample waits",
-    "一步在最后一个奖励到达后立即训练，没有等待中的样本",
+    "whole steps are sampled ahead, at most max_staleness of them: no single sample waits or is dropped",
+    "以整步为单位提前采样，最多 max_staleness 步：没有单个样本排队或被丢弃",
 )
 _A_SETTING = (
     "a setting and no measurement: it stands in the job's resolved configuration",
     "是设置而非测量值，见任务的完整配置",
 )
 _NO_STALENESS = (
-    "every step samples with the newest weights, so no staleness is allowed for or bounded",
-    "每一步都以最新权重采样，不存在允许的陈旧度及其上限",
+    "staleness is bounded in whole steps by max_staleness, which is a setting and no measurement",
+    "陈旧度以整步为单位由 max_staleness 限定，它是设置而非测量值",
 )
 
 ABSENT: dict[str, tuple[str, str]] = {
     "fully_async/monitor/active_tasks_size": (
-        "between two steps, when values are recorded, no rollout is under way",
-        "指标在两步之间记录，此时没有进行中的 rollout",
+        "rollouts are counted by step: those under way belong to a step whose values are not recorded yet",
+        "rollout 按步统计：进行中的 rollout 属于尚未记录指标的步",
     ),
     "fully_async/monitor/queue/pending_queue_size": (
         "prompts are drawn when a step asks for them and do not wait",
         "提示词在一步需要时才抽取，不排队",
     ),
     "fully_async/monitor/queue/cancel_queue_size": (
-        "no rollout is interrupted by new weights, so none has to be resumed",
-        "rollout 不会被新权重打断，无需恢复",
+        "a rollout goes on under new weights, so none has to be resumed",
+        "rollout 在新权重下继续进行，无需恢复",
     ),
     "fully_async/monitor/queue/mq_queue_size": _NO_QUEUE,
     "fully_async/count/staleness_samples": _NO_STALENESS,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fakes.families import engine_of
 from fakes.model import tiny_llama
 from fakes.sampler import FakeSampler
 from fakes.serving import Shop, served_model
@@ -16,7 +17,8 @@ from strop.inference.local import Engine, EngineConfig
 
 @pytest.fixture(scope="package")
 def engine() -> Iterator[Engine]:
-    with Engine(tiny_llama(), tiny_tokenizer(), EngineConfig(max_length=200, max_sequences=8)) as started:
+    config = EngineConfig(dtype="float32", max_length=200, max_sequences=8)
+    with engine_of(tiny_llama(), tiny_tokenizer(), config) as started:
         yield started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fakes.families import FUSED, GENERIC, greedy, plain_logprobs, random_prompts, tiny_model
+from fakes.families import FUSED, GENERIC, engine_of, greedy, plain_logprobs, random_prompts, tiny_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.inference.local import Engine, EngineConfig
 from strop.schema.sampling import SamplingParams
@@ -15,7 +15,7 @@ LENGTHS = [5, 17, 1, 40, 9, 33, 21, 8]
 
 def _engine(model, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 128, "max_sequences": 5} | settings
-    return Engine(model, tiny_tokenizer(), EngineConfig(**settings))
+    return engine_of(model, tiny_tokenizer(), EngineConfig(**settings))
 
 
 @pytest.mark.parametrize("name", [*FUSED, *GENERIC])
@@ -145,6 +145,8 @@ def test_the_real_model_is_sampled_as_by_generate(smollm2):
         )
         for text in ("What is 7 plus 5?", "Name a colour.", "Say hello.")
     ]
-    with Engine(model, tokenizer, EngineConfig(dtype="float32", max_length=256, max_sequences=4)) as engine:
+    with engine_of(
+        model, tokenizer, EngineConfig(dtype="float32", max_length=256, max_sequences=4)
+    ) as engine:
         found = engine.generate(prompts, SamplingParams(max_tokens=24, temperature=0))
     assert [list(one.token_ids) for one in found] == [greedy(model, prompt, 24) for prompt in prompts]

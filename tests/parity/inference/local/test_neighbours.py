@@ -1,4 +1,7 @@
-"""On a CPU in float32, no bit of what is sampled for a request depends on the other requests."""
+"""On a CPU in float32, no bit of what is sampled for a request depends on the other requests.
+
+In bfloat16 an engine says whether that holds; where it does not, roundings are all that may differ.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
-from fakes.families import random_prompts, tiny_model
+from fakes.families import engine_of, plain_logprobs, random_prompts, tiny_model
+from fakes.rounding import bfloat16_gap, spread_of
 from fakes.tokenizer import tiny_tokenizer
 from strop.inference.local import Engine, EngineConfig
 from strop.schema.sampling import Completion, SamplingParams
@@ -17,7 +22,7 @@ TOKENIZER = tiny_tokenizer()
 
 def make_engine(family: str, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 250, "max_sequences": 16} | settings
-    return Engine(tiny_model(family), TOKENIZER, EngineConfig(**settings))
+    return engine_of(tiny_model(family), TOKENIZER, EngineConfig(**settings))
 
 
 def requests(count: int) -> list[tuple[list[int], SamplingParams]]:
@@ -52,6 +57,33 @@ def test_alone_together_and_in_any_order_the_bits_are_the_same(family: str):
     with make_engine(family, max_sequences=1) as engine:
         for (ids, params), wanted in list(zip(asked, expected, strict=True))[:6]:
             assert bits(engine.submit(ids, params).wait(60)) == wanted
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_in_bfloat16_neighbours_change_no_more_than_roundings_do(family: str):
+    asked = requests(8)
+    model = tiny_model(family)
+    with make_engine(family, dtype="bfloat16") as engine:
+        promised = engine.repeatable
+        together = [one.wait(60) for one in [engine.submit(ids, params) for ids, params in asked]]
+    with make_engine(family, dtype="bfloat16", max_sequences=1) as engine:
+        alone = [engine.submit(ids, params).wait(60) for ids, params in asked]
+    assert not promised or [bits(one) for one in together] == [bits(one) for one in alone]
+    ids = [*asked[0][0], *together[0].token_ids]
+    with torch.no_grad():
+        spread = spread_of(model(torch.tensor([ids])).logits)
+    count = sum(len(one.token_ids) for one in together)
+    bound = bfloat16_gap(num_layers=2, spread=spread, count=count)
+    for left, right, (prompt, _) in zip(together, alone, asked, strict=True):
+        same = next(
+            (n for n, (a, b) in enumerate(zip(left.token_ids, right.token_ids, strict=False)) if a != b),
+            len(left.token_ids),
+        )
+        assert np.allclose(left.logprobs[:same], right.logprobs[:same], rtol=0, atol=bound)
+        exact = plain_logprobs(model, prompt, list(left.token_ids))
+        taken = exact.gather(1, torch.tensor(left.token_ids)[:, None])[:, 0].numpy()
+        plain = bfloat16_gap(num_layers=2, spread=spread, count=count, to_float32=True)
+        assert np.allclose(left.logprobs, taken, rtol=0, atol=plain)
 
 
 def test_a_turn_has_the_same_bits_whether_the_one_before_is_still_cached_or_not():

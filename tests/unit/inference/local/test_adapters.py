@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from fakes.families import engine_of as engine_with
 from fakes.families import random_prompts, tiny_model
 from fakes.lora import save_lora, save_lora_model
 from fakes.model import save_tiny_model
@@ -23,7 +24,7 @@ GREEDY = SamplingParams(max_tokens=16, temperature=0)
 
 def engine_of(model, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 128, "max_sequences": 12} | settings
-    return Engine(model, tiny_tokenizer(), EngineConfig(**settings))
+    return engine_with(model, tiny_tokenizer(), EngineConfig(**settings))
 
 
 def same(found: Completion, expected: Completion) -> None:

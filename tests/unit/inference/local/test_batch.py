@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from strop.inference.local.attention import batched_products, fewest_keys
 from strop.inference.local.batch import batched_length, make_batch
 from strop.inference.local.kv_cache import KVCache, KVShape
 from strop.inference.local.scheduler import MAX_STEP_TOKENS, _share
@@ -128,3 +129,20 @@ def test_memory_of_the_cache_is_taken_when_it_is_used():
     cache.data[:, :, 0, :, :16] = 1.0
     assert float(cache.data[7, 1, 0, 3, 15, 63]) == 1.0
     assert float(cache.data[7, 1, 1, 3, 15, 63]) == 0.0
+
+
+def test_few_keys_are_filled_up_with_masked_ones_where_the_processor_sums_few_in_another_order():
+    def product(q_BGD, k_BTD, v_BTD, mask_B1T, scale):
+        attended_BGD = batched_products(q_BGD, k_BTD, v_BTD, mask_B1T, scale)
+        return attended_BGD if k_BTD.shape[1] >= 80 else attended_BGD.nextafter(torch.tensor(9.0))
+
+    shape = KVShape(num_layers=1, num_kv_heads=1, head_dim=64, dtype=torch.float32)
+    cache = KVCache(shape, num_slots=2, max_length=200, device=torch.device("cpu"))
+    cache.fewest_attended = fewest_keys(product, cache, 2)
+    assert cache.fewest_attended == 80
+    (block,) = make_batch(cache, np.array([3]), np.array([True])).spans[0].blocks
+    assert block.attended == 80
+    assert (block.mask_L1T[:, 0] == 0).sum(-1).tolist() == [1, 2, 3]
+    assert make_batch(cache, np.array([1, 1]), np.array([True, True])).attended == 80
+    cache.num_cached_S[0] = 90
+    assert make_batch(cache, np.array([1, 1]), np.array([True, True])).attended == 96

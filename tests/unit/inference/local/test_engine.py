@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fakes.families import EOS, greedy, plain_logprobs, random_prompts, tiny_model
+from fakes.families import EOS, engine_of, greedy, plain_logprobs, random_prompts, tiny_model
 from fakes.stepping import Steps
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError
@@ -23,7 +23,7 @@ GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 def make_engine(model=MODEL, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 96, "max_sequences": 4} | settings
-    return Engine(model, TOKENIZER, EngineConfig(**settings))
+    return engine_of(model, TOKENIZER, EngineConfig(**settings))
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_the_likeliest_tokens_are_those_of_a_plain_forward(engine, streams
     generation = engine.submit(prompt, params)
     chunks = [chunk async for chunk in generation.chunks()] if streams else []
     whole = await generation.result()
-    told = [best for chunk in chunks for best in chunk.likeliest] if streams else list(whole.likeliest)
+    told = [best for chunk in chunks for best in chunk.top_logprobs] if streams else list(whole.top_logprobs)
     assert len(told) == len(whole.token_ids)
     ids = list(prompt)
     for token, best in zip(whole.token_ids, told, strict=True):
@@ -68,7 +68,7 @@ async def test_the_likeliest_tokens_are_those_of_a_plain_forward(engine, streams
         assert [one for one, _ in best] == expected.indices.tolist()
         assert [logprob for _, logprob in best] == pytest.approx(expected.values.tolist(), abs=1e-4)
         ids.append(token)
-    assert (await others[0].result()).likeliest == ()
+    assert (await others[0].result()).top_logprobs == ()
 
 
 async def test_chunks_arrive_while_the_sequence_runs():

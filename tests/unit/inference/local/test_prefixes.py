@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fakes.families import greedy, plain_logprobs, random_prompts, tiny_model
+from fakes.families import engine_of, greedy, plain_logprobs, random_prompts, tiny_model
 from fakes.stepping import Steps
 from fakes.tokenizer import tiny_tokenizer
 from strop.inference.local import Engine, EngineConfig
@@ -16,7 +16,7 @@ GREEDY = SamplingParams(max_tokens=10, temperature=0)
 
 def _engine(**settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 128, "max_sequences": 8} | settings
-    return Engine(MODEL, tiny_tokenizer(), EngineConfig(**settings))
+    return engine_of(MODEL, tiny_tokenizer(), EngineConfig(**settings))
 
 
 def test_the_prompt_of_a_group_is_computed_once():

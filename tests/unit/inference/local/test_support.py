@@ -6,14 +6,14 @@ import pytest
 import torch
 import transformers
 
-from fakes.families import GROUPED, SHAPE, tiny_model
+from fakes.families import GROUPED, SHAPE, engine_of, tiny_model
 from fakes.tokenizer import tiny_tokenizer
 from strop.errors import EngineError
 from strop.inference.local import Engine, EngineConfig
 
 
 def _engine(model, **settings) -> Engine:
-    return Engine(
+    return engine_of(
         model, tiny_tokenizer(), EngineConfig(**({"dtype": "float32", "max_length": 64} | settings))
     )
 

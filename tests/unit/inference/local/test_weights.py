@@ -11,22 +11,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from fakes.families import FUSED, GENERIC, greedy, plain_logprobs, random_prompts, tiny_model
+from fakes.families import FUSED, GENERIC, engine_of, greedy, plain_logprobs, random_prompts, tiny_model
 from fakes.stepping import Steps
 from fakes.tokenizer import tiny_tokenizer
-from strop.errors import EngineError
-from strop.inference.local import Engine, EngineConfig
+from strop.errors import EngineError, ModelError
+from strop.inference.local import Engine, EngineConfig, SharedMemorySync
 from strop.inference.local.forward import HubForward
 from strop.inference.local.fused import FusedLlama
 from strop.inference.local.kv_cache import KVCache, KVShape
 from strop.schema.sampling import SamplingParams
+from strop.schema.weights import WeightsRef
 
 GREEDY = SamplingParams(max_tokens=12, temperature=0)
 
 
 def _engine(model, **settings) -> Engine:
     settings = {"dtype": "float32", "max_length": 96, "max_sequences": 4} | settings
-    return Engine(model, tiny_tokenizer(), EngineConfig(**settings))
+    return engine_of(model, tiny_tokenizer(), EngineConfig(**settings))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
@@ -60,7 +61,7 @@ def test_a_running_sequence_goes_on_under_the_new_weights(name):
         steps.entered(6)
         loading = threading.Thread(target=engine.load_weights, args=(new,), kwargs={"version": 1})
         loading.start()
-        while not engine._errands:
+        while not engine._commands:
             assert loading.is_alive()
         steps.allow(1)
         loading.join(timeout=20)
@@ -170,7 +171,7 @@ def test_a_sequence_that_runs_while_the_weights_are_gone_waits_for_others(name):
         steps.entered(5)
         dropping = threading.Thread(target=engine.drop_weights)
         dropping.start()
-        while not engine._errands:
+        while not engine._commands:
             assert dropping.is_alive()
         steps.allow()
         dropping.join(timeout=20)
@@ -233,3 +234,48 @@ def test_the_memory_of_dropped_kv_goes_back_to_the_system():
 
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_sync_pushes_tensors_of_this_process_and_folders_alike(tmp_path):
+    old, new, newer = (tiny_model("qwen2", seed=seed) for seed in (0, 1, 2))
+    prompt = random_prompts([8])[0]
+    newer.save_pretrained(tmp_path)
+    with _engine(old) as engine:
+        sync = SharedMemorySync(engine)
+        for pushed, model in (
+            (WeightsRef(tensors=new.state_dict()), new),
+            (WeightsRef(folder=tmp_path), newer),
+        ):
+            sync.sleep()
+            waiting = engine.submit(prompt, GREEDY)
+            version = engine.policy_version + 1
+            assert sync.push(pushed, version=version) == version == engine.policy_version
+            assert list(waiting.wait(20).token_ids) == greedy(model, prompt, 12)
+
+
+def test_a_folder_without_weights_is_refused_and_the_engine_keeps_its_own(tmp_path):
+    model = tiny_model("llama")
+    prompt = random_prompts([8])[0]
+    with _engine(model) as engine:
+        with pytest.raises(ModelError, match="holds no weights"):
+            SharedMemorySync(engine).push(WeightsRef(folder=tmp_path), version=1)
+        assert engine.policy_version == 0
+        assert list(engine.generate([prompt], GREEDY)[0].token_ids) == greedy(model, prompt, 12)
+
+
+def test_weights_are_either_in_memory_or_in_a_folder(tmp_path):
+    for wrong in ({}, {"tensors": {}, "folder": tmp_path}):
+        with pytest.raises(ValueError, match="either"):
+            WeightsRef(**wrong)
+
+
+def test_an_engine_from_a_folder_samples_what_one_from_its_weights_does(tmp_path):
+    model = tiny_model("llama")
+    model.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    prompt = random_prompts([8])[0]
+    config = EngineConfig(dtype="float32", max_length=96, max_sequences=4)
+    with Engine.from_folder(tmp_path, config) as engine:
+        assert list(engine.generate([prompt], GREEDY)[0].token_ids) == greedy(model, prompt, 12)
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        Engine.from_folder(tmp_path / "nothing")
