@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gettext
 import io
+import re
 import string
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,39 @@ def fields(template: str) -> set[tuple[str, str, str | None]]:
     return {(name, spec or "", conversion) for _, name, spec, conversion in parsed if name is not None}
 
 
+def fields_of(text: str) -> set[tuple[str, str, str | None]]:
+    """Those of a message that has parameters; `{"answer": 4}` is none."""
+    return fields(text) if re.search(r"\{\w+[!:}]", text) else set()
+
+
+def calls() -> Iterator[tuple[str, ast.Call, list[str]]]:
+    """Every call in the code that makes a message of literal templates: its place, itself, the templates."""
+    for path in sorted(catalogue.SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            templates = [text for text in texts if isinstance(text, str)]
+            if node.func.id in catalogue.KEYWORDS and templates:
+                yield f"{path.relative_to(catalogue.SOURCES)}:{node.lineno}", node, templates
+
+
+def test_every_call_gives_the_parameters_that_its_message_names_and_no_others() -> None:
+    wrong: list[str] = []
+    for place, call, templates in calls():
+        given = {keyword.arg for keyword in call.keywords}
+        named = {name for text in templates for name, _, _ in fields(text)} if given else set[str]()
+        unfilled = not given and any(re.search(r"\{\w+[!:}]", text) for text in templates)
+        if given != named or unfilled:
+            wrong.append(f"{place} {templates[0]!r}: {sorted(named ^ given, key=str)}")
+    assert wrong == []
+
+
+def test_no_message_formats_a_date_which_is_text_once_it_is_a_parameter() -> None:
+    specs = [(place, spec) for place, _, texts in calls() for text in texts for _, spec, _ in fields_of(text)]
+    assert [place for place, spec in specs if "%" in spec[:-1]] == []
+
+
 def test_chinese_is_one_of_the_languages() -> None:
     assert LANGUAGES == ["zh"]
 
@@ -47,7 +83,7 @@ def test_a_translation_names_no_parameter_that_its_message_lacks(language: str) 
         if not one.id or not any("{" in text for text in ([one.id] if isinstance(one.id, str) else one.id)):
             continue
         ids = [one.id] if isinstance(one.id, str) else list(one.id)
-        texts = [one.string] if isinstance(one.string, str) else list(one.string)
+        texts = [one.string] if isinstance(one.string, str) else list(one.string or ())
         given = {name for text in ids for name, _, _ in fields(text)}
         assert {name for text in texts for name, _, _ in fields(text)} <= given, one.id
 

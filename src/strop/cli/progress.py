@@ -167,9 +167,10 @@ class LiveProgress:
 
     def say(self, text: str) -> None:
         """Tell of something that takes a while, before the run begins."""
-        self._print(text, style="dim")
-        self._heartbeat.busy(text)
-        self._show_phase(text, 0, None)
+        said = told(text)
+        self._print(said, style="dim")
+        self._heartbeat.busy(said)
+        self._show_phase(said, 0, None)
 
     def receive(self, event: RunEvent) -> None:
         """Show what is shown while a run goes on; whoever started it reports its end."""

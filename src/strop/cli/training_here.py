@@ -1,6 +1,7 @@
-"""A checked job -> trained in this process, published under its name and summed up: what `strop train` does.
+"""A checked job -> trained in this process, published under its name and summed up.
 
-`strop run` and `strop demo` ask a server of their own for it, which starts `strop train`.
+`cli.train` puts these pieces together for `strop run`, `strop demo` and `strop train`; `train_here` alone is for
+whoever trains from Python without a job of the store.
 """
 
 from __future__ import annotations

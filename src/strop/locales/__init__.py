@@ -142,18 +142,19 @@ def accepted_language(header: str) -> str:
 
     >>> accepted_language("fr, zh-CN;q=0.8, en;q=0.9"), accepted_language("zh-TW,zh;q=0.9")
     ('en', 'zh')
-    >>> accepted_language("")
-    'en'
+    >>> accepted_language(""), accepted_language("fr, zh; q=0.5")
+    ('en', 'zh')
     """
     asked: list[tuple[float, int, str]] = []
-    for position, part in enumerate(header.split(",")):
-        tag, _, quality = part.strip().partition(";q=")
+    there = languages()
+    for position, part in enumerate(header.replace(" ", "").split(",")):
+        tag, _, quality = part.partition(";q=")
         try:
             weight = float(quality) if quality else 1.0
         except ValueError:
             continue
-        language = tag.strip().lower().partition("-")[0]
-        if language in languages() and weight > 0:
+        language = tag.lower().partition("-")[0]
+        if language in there and weight > 0:
             asked.append((-weight, position, language))
     return min(asked)[2] if asked else ENGLISH
 
@@ -222,11 +223,11 @@ def _value(value: Any) -> Any:
 
 
 def _from_value(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
+    if not isinstance(value, dict) or "id" not in value or "params" not in value:
+        return value  # a parameter may be a dict, too
     fields: dict[str, Any] = value
-    params = {name: _from_value(one) for name, one in fields.get("params", {}).items()}
     try:
+        params = {name: _from_value(one) for name, one in fields["params"].items()}
         return Message(fields["id"], params, fields.get("many"))
     except (KeyError, ValueError, IndexError, AttributeError, TypeError):
         return None

@@ -105,10 +105,10 @@ def get_checkpoint(session: Session, checkpoint_id: str, *, workspace_id: str | 
         left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
         raise MissingError(
             msg(
-                "checkpoint {checkpoint_id!r} was removed at {removed_at:%Y-%m-%d %H:%M} UTC "
+                "checkpoint {checkpoint_id!r} was removed at {removed_at} UTC "
                 "to keep save_total_limit",
                 checkpoint_id=checkpoint_id,
-                removed_at=row.removed_at,
+                removed_at=f"{row.removed_at:%Y-%m-%d %H:%M}",
             ),
             fix=f"take one that is left: {', '.join(left)}" if left else "none of its job is left",
         )

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from strop.cli.progress import Heartbeat, LiveProgress
-from strop.locales import FromOldStore
+from strop.locales import FromOldStore, msg
 from strop.tracing.event_bus import EventBus
 
 
@@ -77,6 +77,16 @@ def test_an_early_end_is_told_in_the_readers_language(monkeypatch, language: str
         "在第 6 步（共 18 步）之后停止：验证达到目标（0.92，目标 0.9）",
     )
     LiveProgress(Console(file=out, width=200)).note(text)
+    assert out.getvalue().splitlines() == [line]
+
+
+@pytest.mark.parametrize(("language", "line"), [("en", "loading the teacher"), ("zh", "加载教师模型")])
+def test_what_takes_long_beforehand_is_told_in_the_readers_language(
+    monkeypatch, language: str, line: str
+) -> None:
+    monkeypatch.setenv("STROP_LANG", language)
+    out = io.StringIO()
+    LiveProgress(Console(file=out, width=200)).say(msg("loading the teacher"))
     assert out.getvalue().splitlines() == [line]
 
 

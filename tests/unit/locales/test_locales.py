@@ -63,6 +63,13 @@ def test_parameters_are_formatted_as_the_code_would_have(value: object):
     assert msg("found {value}", value=value) == f"found {value}"
 
 
+def test_a_parameter_that_is_a_dict_comes_back_from_a_store():
+    for value in ({"a": 1}, {"params": 3}, {"id": "{x}"}):
+        told = msg("step {step}", step=value)
+        assert kept(str(told), as_json(told)) == f"step {value}"
+        assert chinese(kept(str(told), as_json(told))) == f"第 {value} 步"
+
+
 def test_what_an_older_store_kept_in_chinese_is_still_told():
     for stored in ("共 18 步", '"18"', "{}"):
         old = kept("18 steps", stored)
