@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import EngineError
 from strop.schema.sampling import SamplingParams
 
@@ -53,7 +53,7 @@ def chat(
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(text, err=True))
+    model, tokenizer = models.load(checkpoint, on_progress=lambda text: typer.echo(told(text), err=True))
     made_for = getattr(model.config, "max_position_embeddings", 2048)
     config = EngineConfig(max_length=max_length or min(2048, made_for), max_sequences=1)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []

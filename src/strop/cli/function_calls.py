@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import FunctionError
 from strop.schema.function import (
     INPUT_OF,
@@ -333,7 +333,7 @@ async def try_rows(
             _tell_missing(kind, tried)
             return tried
         except FunctionError as error:
-            typer.echo(f"not_started: {error}", err=True)
+            typer.echo(f"not_started: {told(error.told)}", err=True)
             raise typer.Exit(1) from error
 
 

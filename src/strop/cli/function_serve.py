@@ -24,7 +24,7 @@ from strop.cli.function_calls import (
     refuse_contradiction,
     spec_of,
 )
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType
 
@@ -70,7 +70,7 @@ def serve(
         typer.echo(t("cannot listen on port {port}: {error}", port=port, error=error), err=True)
         code = 1
     except FunctionError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(told(error.told), err=True)
         code = 1
     end_process(code)
 

@@ -35,7 +35,7 @@ from strop.cli.function_calls import (
     typed_input,
 )
 from strop.cli.remote import ServerOption, open_client
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType, TaskStatus
 
@@ -201,7 +201,7 @@ def bench(
     try:
         measured = asyncio.run(_measure(spec, rows, concurrency, seconds, workers))
     except FunctionError as error:
-        typer.echo(f"not_started: {error}", err=True)
+        typer.echo(f"not_started: {told(error.told)}", err=True)
         raise typer.Exit(1) from error
     _print(measured, as_json=as_json)
 

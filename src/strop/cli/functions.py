@@ -17,7 +17,7 @@ from rich.table import Table
 from strop.cli.function_serve import serve
 from strop.cli.function_test import bench, try_out
 from strop.cli.remote import AsJson, ServerOption, open_client, plain, print_json, show_list, show_one
-from strop.cli.text import t
+from strop.cli.text import t, told
 from strop.errors import FunctionError
 from strop.schema.function import FunctionType
 
@@ -236,7 +236,7 @@ def show(
     try:
         parts = asyncio.run(_parts(functions, workspace))
     except FunctionError as error:
-        typer.echo(str(error), err=True)
+        typer.echo(told(error.told), err=True)
         raise typer.Exit(1) from error
     rows = [row for one, found in zip(functions, parts, strict=True) for row in _rows(one, found)]
     if as_json:

@@ -105,8 +105,7 @@ def get_checkpoint(session: Session, checkpoint_id: str, *, workspace_id: str | 
         left = [one.checkpoint_id for one in list_checkpoints(session, row.job_id)]
         raise MissingError(
             msg(
-                "checkpoint {checkpoint_id!r} was removed at {removed_at} UTC "
-                "to keep save_total_limit",
+                "checkpoint {checkpoint_id!r} was removed at {removed_at} UTC to keep save_total_limit",
                 checkpoint_id=checkpoint_id,
                 removed_at=f"{row.removed_at:%Y-%m-%d %H:%M}",
             ),

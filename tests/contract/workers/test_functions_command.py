@@ -289,3 +289,10 @@ def test_serve_refuses_a_contradicting_type_and_a_taken_port(project: Path) -> N
     done = run(project, "serve", "functions.demo.Nothing")
     assert done.returncode == 1
     assert "no class 'Nothing' in functions/demo.py" in done.stderr
+
+
+def test_a_function_that_does_not_start_is_told_in_the_users_language(project: Path) -> None:
+    for language, fix in (("en", "\n  fix: "), ("zh", "\n  修正：")):
+        done = run(project, "serve", "functions.demo.Nothing", language=language)
+        assert done.returncode == 1
+        assert fix in done.stderr
