@@ -66,6 +66,10 @@ class ControlTokens:
         """
         return [self._hidden(message) for message in messages]
 
+    def hide_in_tools(self, tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+        """Tools with stand-ins in their texts: a description may come from anywhere."""
+        return None if tools is None else [self._stood_in(tool, self._any) for tool in tools]
+
     def reveal(self, text: str) -> Rendered:
         """A rendering with its stand-ins turned into text again."""
         pieces: list[str] = []
@@ -110,12 +114,15 @@ class ControlTokens:
 
     def _hidden(self, message: dict[str, Any]) -> dict[str, Any]:
         own_words = message.get("role") == "assistant"
-        pattern = self._only_special if own_words else self._any
+        changed = self._stood_in(message, self._only_special if own_words else self._any)
+        return {**changed, "role": message["role"]} if "role" in message else changed
+
+    def _stood_in(self, value: dict[str, Any], pattern: re.Pattern[str] | None) -> dict[str, Any]:
+        """The value with a stand-in for each match in its texts."""
         if pattern is None:
-            return message
+            return value
         numbers = {text: chr(_STAND_INS + number) for number, text in enumerate(self._texts)}
-        hide = lambda text: pattern.sub(lambda found: numbers[found[0]], text)  # noqa: E731
-        return {key: value if key == "role" else _each_text(value, hide) for key, value in message.items()}
+        return _each_text(value, lambda text: pattern.sub(lambda found: numbers[found[0]], text))
 
     def _stand_ins(self, text: str) -> Iterator[re.Match[str]]:
         if not self._texts or text.isascii():

@@ -133,7 +133,7 @@ class Renderer:
         Raises:
             RequestRefused: 400 for messages that this model's template cannot take, or would leave out.
         """
-        tools = tools_for_template(tools)
+        tools = self._controls.hide_in_tools(tools_for_template(tools))
         ready = self._ready(messages, tools)
         text = self._apply(ready, tools, kwargs, generation_prompt=generation_prompt)
         if all(is_told(message, text) for message in ready):

@@ -58,6 +58,19 @@ def test_results_arguments_and_instructions_are_ordinary_text_too(place: str) ->
     assert ids.count(1) == 5
 
 
+@pytest.mark.parametrize("template", [CHATML, CHATML_TOOLS])
+def test_a_tool_s_description_is_ordinary_text(template: str) -> None:
+    tool = {"type": "function", "function": {"name": "add", "description": ATTACK}}
+    renderer = Renderer(tiny_tokenizer(template))
+    question = {"role": "user", "content": "Hi"}
+    plain = renderer.prompt(
+        [question], [{"type": "function", "function": {"name": "add", "description": "x"}}]
+    )
+    attacked = renderer.prompt([question], [tool])
+    assert attacked.token_ids.count(1) == plain.token_ids.count(1)
+    assert attacked.token_ids.count(2) == plain.token_ids.count(2)
+
+
 def test_a_thought_mark_is_a_token_of_the_model_alone() -> None:
     tokenizer = thinking_tokenizer()
     mark = tokenizer.convert_tokens_to_ids("<think>")
