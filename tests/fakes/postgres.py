@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
+import pkgutil
 import pwd
 import shutil
 import signal
@@ -20,6 +22,7 @@ from pathlib import Path
 import psycopg
 from psycopg.sql import SQL, Composed, Identifier
 
+from strop import store
 from strop.store.database import open_database
 from strop.store.tables import Base
 
@@ -59,6 +62,9 @@ class Postgres:
 
     def empty(self, name: str) -> None:
         """Take every row away but the first workspace: faster than a new database a test."""
+        for module in pkgutil.iter_modules(store.__path__, "strop.store."):
+            if not module.ispkg:
+                importlib.import_module(module.name)  # each brings its tables
         tables = [table.name for table in reversed(Base.metadata.sorted_tables)]
         deletes = [
             SQL("DELETE FROM {}").format(Identifier(table)) for table in tables if table != "workspaces"

@@ -116,6 +116,8 @@ def test_ctrl_c_typed_at_the_command_while_it_loads_is_one_line(tmp_path):
         env={**os.environ, "STROP_LANG": "en"},
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts what it puts in the background deaf to Ctrl-C, and so would this be.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as command:
         try:
             assert command.stderr is not None
