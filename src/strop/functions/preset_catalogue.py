@@ -64,7 +64,7 @@ class Preset:
         return {name: getattr(checked, f"{name}_") for name in self.fields}
 
     def problems(self, params: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str, str | None]]:
-        """(key, what is wrong, the mend) for each parameter that cannot be meant."""
+        """(key, what is wrong, the fix) for each parameter that cannot be meant."""
         try:
             values = self.parameters.model_validate(dict(params))
         except ValidationError as error:

@@ -10,6 +10,7 @@ import ast
 import io
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,12 @@ def update(po: Path, new: dict[str, str] | None = None) -> list[str]:
     po.write_bytes(
         re.sub(rb'"(POT-Creation-Date|PO-Revision-Date|Generated-By)[^\n]*\n', b"", buffer.getvalue())
     )
+    compiled = read_po(io.BytesIO(po.read_bytes()), locale=language)
+    compiled.creation_date = compiled.revision_date = datetime(
+        2026, 1, 1, tzinfo=UTC
+    )  # the same bytes each time
     with po.with_suffix(".mo").open("wb") as file:
-        write_mo(file, read_po(io.BytesIO(po.read_bytes()), locale=language))
+        write_mo(file, compiled)
     return lacking
 
 

@@ -96,7 +96,7 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
                 where=where,
                 error=final.error,
             ),
-            fix=msg("mend the function (its log lines tell more); return retry or discard to drop a sample"),
+            fix=msg("fix the function (its log lines tell more); return retry or discard to drop a sample"),
         )
     too_many = len(failed) > max_failure_rate * len(trajectories)
     if not too_many and len(failed) < len(trajectories):
@@ -106,7 +106,7 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
     if len(texts) > SHOWN_ERRORS:
         left = len(texts) - SHOWN_ERRORS
         lines.append(msg("... and {left} other errors", left=left))
-    mend = msg("mend the function (its log lines tell more)")
+    advice = msg("fix the function (its log lines tell more)")
     rate = max_failure_rate
     why = (
         msg("more than max_failure_rate = {rate:g} allows", rate=rate)
@@ -123,7 +123,7 @@ def stop_if_too_many_failed(groups: Sequence[Group], max_failure_rate: float, *,
         )
         + "\n    "
         + joined(msg("\n    "), *lines),
-        fix=mend + msg(", or raise max_failure_rate") if too_many else mend,
+        fix=advice + msg(", or raise max_failure_rate") if too_many else advice,
     )
 
 

@@ -50,7 +50,7 @@ async def test_too_many_failures_stop_the_run_with_counts_and_texts(tmp_path):
         "    2 x exception: reward function 'right': ValueError: no answer in r1\n"
         "    2 x exception: reward function 'right': ValueError: no answer in r2\n"
         "    2 x exception: reward function 'right': ValueError: no answer in r3\n"
-        "  fix: mend the function (its log lines tell more), or raise max_failure_rate"
+        "  fix: fix the function (its log lines tell more), or raise max_failure_rate"
     )
     assert bench.recorder.statuses[-1] is JobStatus.FAILED
     assert bench.recorder.error == str(caught.value)
